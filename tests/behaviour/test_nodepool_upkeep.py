@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -11,7 +11,7 @@ from dovetail.api import codec, conditions, labels
 from dovetail.api.hashes import hash_nodepool
 from dovetail.api.nodepool import NodeClassReference
 from dovetail.controllers.base import DONE, requeue_after
-from dovetail.controllers.nodepool.registrationhealth import RegistrationOutcomes
+from dovetail.controllers.nodepool.registrationhealth import RegistrationHealthReset, RegistrationOutcomes
 from dovetail.errors import CreateFailed, Retry
 from support.builders import nodepool, requirement, taint
 from support.world import CLAIMS, POOLS, Scene, sample, virtual
@@ -339,6 +339,21 @@ async def test_a_pool_is_not_blamed_for_its_namesake() -> None:
         await scene.live("old")
         assert scene.says("Registered", "old") == ("True", "Registered")
         assert scene.pool_says(HEALTHY) == ("Unknown", "AwaitingReconciliation")
+
+
+@virtual
+async def test_the_outcomes_of_a_deleted_pool_are_forgotten_and_no_others() -> None:
+    async with Scene().still() as scene:
+        scene.pool()
+        scene.create(nodepool("other"))
+        for name in ("default", "other"):
+            await scene.look(HEALTH, name)
+        reset = cast(RegistrationHealthReset, scene.controller(HEALTH))
+        other = scene.pool_now("other")
+        assert len(reset._health._outcomes) == 2
+        scene.api.delete(POOLS, "default")
+        await scene.look(HEALTH, "default")
+        assert set(reset._health._outcomes) == {other.uid}
 
 
 @pytest.mark.spec("lifecycle-155")

@@ -61,6 +61,11 @@ class RegistrationHealth:
     def get_outcomes(self, pool: NodePool) -> RegistrationOutcomes:
         return self._outcomes.setdefault(pool.uid, RegistrationOutcomes())
 
+    def forget_deleted_pools(self) -> None:
+        """Drop the outcomes of NodePools that are gone; one made anew under the name starts unknown."""
+        living = {pool.uid for pool in self._pools}
+        self._outcomes = {uid: kept for uid, kept in self._outcomes.items() if uid in living}
+
     async def record_success(self, claim: NodeClaim) -> None:
         """A node of the claim's pool came up."""
         pool = self._find_pool(claim)
@@ -139,7 +144,10 @@ class RegistrationHealthReset:
 
     async def reconcile(self, key: str) -> Result:
         pool = self._pools.get(key)
-        if pool is None or not self._ownership.owns_pool(pool):
+        if pool is None:
+            self._health.forget_deleted_pools()
+            return DONE
+        if not self._ownership.owns_pool(pool):
             return DONE
         node_class = self._classes.get(pool.spec.template.spec.node_class_ref.name)
         if node_class is None:
