@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dovetail.sim.cluster.scheduler.plan_check import find_refused_placements
@@ -20,6 +20,8 @@ SPACES: list[Json] = [
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 100_000))
+@example(61440)  # the pod to be near is on a node without the label
+@example(1348)  # a cordon that is not yet a taint
 def test_the_embedded_scheduler_and_the_documentation_agree(seed: int) -> None:
     chance = Random(seed)
     nodes = [node(f"n{number}", chance) for number in range(chance.choice([2, 4]))]

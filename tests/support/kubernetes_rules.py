@@ -199,10 +199,12 @@ class Cluster:
         terms = _terms(pod, "podAffinity")
         if not all(term["topologyKey"] in _labels(node) for term in terms):
             return False
+        # A pod on a node without any of the labels is in no domain: to the scheduler it is not there.
         friends = [
             (other, where)
             for other, where in self.pods
-            if terms and all(self._about(term, pod, other) for term in terms)
+            if any(term["topologyKey"] in _labels(self.nodes[where]) for term in terms)
+            and all(self._about(term, pod, other) for term in terms)
         ]
         if not friends and all(self._about(term, pod, pod) for term in terms):
             return True  # the first of its kind
@@ -252,7 +254,7 @@ def daemons_of(daemonsets: Iterable[Json], node: Json) -> list[Json]:
         name = f"{each['metadata']['name']}-{node['metadata']['name']}"
         where = {"name": name, "namespace": _space(each), "labels": labels}
         pod = {"metadata": where, "spec": template["spec"]}
-        if tolerated(pod, node, by_daemon=True) and _wanted(pod, node):
+        if tolerated(pod, node, cordon=False) and _wanted(pod, node):
             found.append(pod)
     return found
 
@@ -337,11 +339,11 @@ def _clash(one: tuple[str, str, int], other: tuple[str, str, int]) -> bool:
 
 
 def tolerated(
-    pod: Json, node: Json, effects: Sequence[str] = ("NoSchedule", "NoExecute"), by_daemon: bool = False
+    pod: Json, node: Json, effects: Sequence[str] = ("NoSchedule", "NoExecute"), cordon: bool = True
 ) -> bool:
     """Whether the pod tolerates every taint of the node that would keep it off."""
     taints = [*(node.get("spec", {}).get("taints") or ())]
-    if node.get("spec", {}).get("unschedulable") and not by_daemon:
+    if node.get("spec", {}).get("unschedulable") and cordon:
         taints.append(UNSCHEDULABLE)
     own = pod["spec"].get("tolerations") or ()
     return all(any(_tolerates(each, taint) for each in own) for taint in taints if taint["effect"] in effects)
@@ -405,7 +407,8 @@ def _takes_part(rule: Json, pod: Json, node: Json, keys: set[str]) -> bool:
         return False
     if rule.get("nodeAffinityPolicy", "Honor") == "Honor" and not _wanted(pod, node):
         return False
-    return rule.get("nodeTaintsPolicy", "Ignore") != "Honor" or tolerated(pod, node)
+    # Taints alone: a cordon counts once the node controller has written it as a taint.
+    return rule.get("nodeTaintsPolicy", "Ignore") != "Honor" or tolerated(pod, node, cordon=False)
 
 
 # Selectors of pods
