@@ -21,7 +21,7 @@ from dovetail.app.controller import Dovetail
 from dovetail.aws.eventbridge import READINGS
 from dovetail.bus.config import read_config
 from dovetail.bus.daemon import RouterDaemon
-from dovetail.bus.ports import BusTally
+from dovetail.bus.ports import BusTally, RouterContext
 from dovetail.providers.aws import AwsProvider
 from dovetail.runtime import logs
 from dovetail.settings import read_settings
@@ -107,7 +107,7 @@ async def central(aws: SimulatedAws) -> None:
 
 def router(aws: SimulatedAws, clock: VirtualClock, counts: BusTally) -> RouterDaemon:
     config = read_config(msgspec.yaml.decode((HERE / "router.yaml").read_bytes()), {})
-    return RouterDaemon(config, aws, clock=clock, counts=counts, rng=Random(1))
+    return RouterDaemon(RouterContext(config, aws, clock, counts, Random(1)))
 
 
 async def until(clock: VirtualClock, true: Any, within: float = 900.0) -> None:

@@ -12,7 +12,7 @@ from dovetail.aws import AwsDenied
 from dovetail.bus.config import read_config
 from dovetail.bus.handler import RouterFunction
 from dovetail.bus.operator_tools import examine_setup
-from dovetail.bus.ports import BusTally
+from dovetail.bus.ports import BusTally, RouterContext
 from dovetail.sim.aws import SimulatedAws
 from dovetail.sim.aws.messaging.eventbridge import EventRule
 from dovetail.sim.clock import VirtualClock
@@ -106,7 +106,7 @@ async def test_a_warning_finds_its_cluster_with_the_routers_permissions() -> Non
     config = read_config({}, {**variables, "DOVETAIL_BUS_DESTINATIONS": "[]"})
     watched = Watched(documents())
     aws.principal = watched  # type: ignore[assignment]  # judges as a Principal does
-    function = RouterFunction(config, aws, clock=clock, counts=BusTally(), rng=Random(1))
+    function = RouterFunction(RouterContext(config, aws, clock, BusTally(), Random(1)))
     failed = [await function.handle_call(records(aws, lane), 30.0) for lane in ("urgent", "bulk")]
     aws.principal = None
 

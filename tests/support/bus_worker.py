@@ -16,7 +16,7 @@ from random import Random
 
 from dovetail.bus.config import read_config
 from dovetail.bus.daemon import RouterDaemon
-from dovetail.bus.ports import BusTally, WallClock
+from dovetail.bus.ports import BusTally, RouterContext, WallClock
 from dovetail.logs import write_json_lines
 from support.queue_socket import SocketAws
 from support.queues import quiet
@@ -67,7 +67,7 @@ async def main(path: str, document: object) -> None:
     aws = await SocketAws.connected(config["region"], path)
     counts = Own(aws)
     write_json_lines(quiet)
-    daemon = RouterDaemon(config, aws, clock=WallClock(), counts=counts, rng=Random(os.getpid()))
+    daemon = RouterDaemon(RouterContext(config, aws, WallClock(), counts, Random(os.getpid())))
     await daemon.prepare()
     running = asyncio.create_task(daemon.run(asyncio.Event()))
     print("ready", flush=True)

@@ -17,7 +17,7 @@ from dovetail.bus.daemon import RouterDaemon
 from dovetail.bus.generate import GeneratedEvent, GeneratedFleet
 from dovetail.bus.handler import RouterFunction
 from dovetail.bus.pipeline import Pipeline
-from dovetail.bus.ports import BusClock, BusTally
+from dovetail.bus.ports import BusClock, BusTally, RouterContext
 from dovetail.ports import Clock as FullClock
 from dovetail.sim.aws import SimulatedAws
 from dovetail.sim.aws.messaging.queues import SimQueue
@@ -173,13 +173,16 @@ class FleetAws:
         *,
         reread: Callable[[], BusConfig] | None = None,
     ) -> RouterDaemon:
-        return RouterDaemon(
-            config or self.config(),
-            self,
-            clock=clock or self.clock,
-            counts=counts or BusTally(),
-            rng=Random(1),
-            reread=reread,
+        return RouterDaemon(self.context(config, counts, clock), reread=reread)
+
+    def context(
+        self,
+        config: BusConfig | None = None,
+        counts: BusTally | None = None,
+        clock: BusClock | None = None,
+    ) -> RouterContext:
+        return RouterContext(
+            config or self.config(), self, clock or self.clock, counts or BusTally(), Random(1)
         )
 
     @asynccontextmanager
@@ -222,26 +225,12 @@ class FleetAws:
         return self.clock.monotonic() - began
 
     def function(self, config: BusConfig | None = None, counts: BusTally | None = None) -> RouterFunction:
-        return RouterFunction(
-            config or self.config(),
-            self,
-            clock=self.clock,
-            counts=counts or BusTally(),
-            rng=Random(1),
-        )
+        return RouterFunction(self.context(config, counts))
 
     def pipeline(
         self, config: BusConfig | None = None, counts: BusTally | None = None, **more: Any
     ) -> Pipeline:
-        return Pipeline(
-            config or self.config(),
-            self,
-            self.queue(PARK).url,
-            clock=self.clock,
-            counts=counts or BusTally(),
-            rng=Random(1),
-            **more,
-        )
+        return Pipeline(self.context(config, counts), self.queue(PARK).url, **more)
 
 
 def document(fleet: GeneratedFleet, **keys: Any) -> dict[str, Any]:

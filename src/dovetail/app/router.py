@@ -20,7 +20,7 @@ from dovetail.bus.events import BusEvent, BusPlace, ReceivedMessage, read_event
 from dovetail.bus.lookup import InstanceResolver
 from dovetail.bus.operator_tools import DoctorFinding, ReplayFilter, ReplayResult, examine_setup, replay_queue
 from dovetail.bus.owners import OWNED, UNKNOWN, InstanceOwners, KnownInstance
-from dovetail.bus.ports import BusTally
+from dovetail.bus.ports import BusTally, RouterContext
 from dovetail.bus.sources import DestinationSources
 from dovetail.errors import BadInput, Misconfigured
 from dovetail.runtime import health
@@ -159,14 +159,14 @@ async def run_router(
     from dovetail.bus.prometheus import PrometheusCounts
 
     aws, stop = open_aws(config), asyncio.Event()
-    daemon = RouterDaemon(
+    context = RouterContext(
         config,
         aws,
         clock=SystemClock(),
         counts=PrometheusCounts(config["maxClusterLabels"]),
         rng=Random(SystemRandom().getrandbits(64)),
-        reread=reread,
     )
+    daemon = RouterDaemon(context, reread=reread)
     for one in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(one, stop.set)
     servers = []

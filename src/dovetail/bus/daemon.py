@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from random import Random
 from typing import Any
 
-from dovetail.aws import Aws, AwsError
+from dovetail.aws import AwsError
 from dovetail.bus.canary import send_canary
 from dovetail.bus.config import BusConfig
 from dovetail.bus.events import BusPlace, Lane
 from dovetail.bus.lane_worker import LaneWorker
 from dovetail.bus.pipeline import Pipeline
-from dovetail.bus.ports import BusClock, BusCounts
+from dovetail.bus.ports import RouterContext
 from dovetail.bus.queues import SourceQueue, find_queue_url
 from dovetail.bus.sources import DestinationSources, report_old_names
 from dovetail.logs import get_logger
@@ -34,19 +33,10 @@ REFRESH, REFRESHED = 600.0, 5_000
 class RouterDaemon:
     """A long-running router."""
 
-    def __init__(
-        self,
-        config: BusConfig,
-        aws: Aws,
-        *,
-        clock: BusClock,
-        counts: BusCounts,
-        rng: Random,
-        reread: Callable[[], BusConfig] | None = None,
-    ) -> None:
-        self._config, self._aws = config, aws
-        self._clock, self._counts, self._chance = clock, counts, rng
-        self._sources = DestinationSources(config, aws, counts=counts, reread=reread)
+    def __init__(self, context: RouterContext, *, reread: Callable[[], BusConfig] | None = None) -> None:
+        self._context = context
+        self._config, self._aws, self._clock = context.config, context.aws, context.clock
+        self._sources = DestinationSources(context.config, context.aws, counts=context.counts, reread=reread)
         self._tasks: set[asyncio.Task[None]] = set()
         self._lines: list[LaneWorker] = []
         self._stopping = False
@@ -60,12 +50,8 @@ class RouterDaemon:
             for name in ("urgent", "bulk", "park")
         }
         self.pipeline = Pipeline(
-            self._config,
-            self._aws,
+            self._context,
             urls["park"],
-            clock=self._clock,
-            counts=self._counts,
-            rng=self._chance,
             named=self._sources.find_by_name if self._config["registry.byName"] else None,
         )
         report_old_names(self._config)

@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from dovetail.aws import Aws, AwsError
+from dovetail.aws import AwsError
 from dovetail.bus.config import BusConfig, read_config
 from dovetail.bus.events import Lane, ReceivedMessage
 from dovetail.bus.pipeline import Pipeline
-from dovetail.bus.ports import BusClock, BusCounts, EmfMetrics, WallClock
+from dovetail.bus.ports import EmfMetrics, RouterContext, WallClock
 from dovetail.bus.queues import SourceQueue, find_queue_url, parse_record
 from dovetail.bus.senders import INVOKED
 from dovetail.bus.sources import DestinationSources, report_old_names
@@ -40,12 +40,10 @@ DIRECT, UNREADABLE = "direct", "a record that is no message"
 class RouterFunction:
     """One container: its pipeline, and what each call does with it."""
 
-    def __init__(
-        self, config: BusConfig, aws: Aws, *, clock: BusClock, counts: BusCounts, rng: Random
-    ) -> None:
-        self._config, self._aws = config, aws
-        self._clock, self._counts, self._chance = clock, counts, rng
-        self._sources = DestinationSources(config, aws, counts=counts)
+    def __init__(self, context: RouterContext) -> None:
+        self._context = context
+        self._config, self._aws, self._clock = context.config, context.aws, context.clock
+        self._sources = DestinationSources(context.config, context.aws, counts=context.counts)
         self._pipeline: Pipeline | None = None
         self._read_at = 0.0
         self._urls: dict[str, str] = {}
@@ -76,12 +74,8 @@ class RouterFunction:
         if self._pipeline is None:
             park = await find_queue_url(self._aws, self._config["queues.park"])
             pipeline = Pipeline(
-                self._config,
-                self._aws,
+                self._context,
                 park,
-                clock=self._clock,
-                counts=self._counts,
-                rng=self._chance,
                 patience=PATIENCE,
                 named=self._sources.find_by_name if self._config["registry.byName"] else None,
             )
@@ -199,11 +193,7 @@ def lambda_handler(event: Any, context: Any) -> dict[str, Any]:
         kept.loop = asyncio.new_event_loop()
         kept.counts = EmfMetrics(print, config["maxClusterLabels"])
         kept.function = RouterFunction(
-            config,
-            SlimAws(config["region"]),
-            clock=clock,
-            counts=kept.counts,
-            rng=Random(),
+            RouterContext(config, SlimAws(config["region"]), clock, kept.counts, Random())
         )
     try:
         seconds = context.get_remaining_time_in_millis() / 1000

@@ -12,17 +12,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from random import Random
 
-from dovetail.aws import Aws, AwsError
-from dovetail.bus.config import BusConfig
+from dovetail.aws import AwsError
 from dovetail.bus.destinations import BusCluster, Destination, DestinationRegistry
 from dovetail.bus.events import BusPlace, EventRules, ReceivedMessage
 from dovetail.bus.lookup import InstanceResolver
 from dovetail.bus.planning import BusPlan, Flight, MessageSettler, Planner, by_deadline, find_event_id
-from dovetail.bus.ports import BusClock, BusCounts
+from dovetail.bus.ports import RouterContext
 from dovetail.bus.queues import UndeletedMessages
-from dovetail.bus.send import BusCopy, CopySender, SendOutcome
+from dovetail.bus.send import BusCopy, CopySender, MessageAttributes, SendOutcome
 from dovetail.logs import get_logger
 
 __all__ = ["Pipeline"]
@@ -41,20 +39,17 @@ class Pipeline(Planner):
 
     def __init__(
         self,
-        config: BusConfig,
-        aws: Aws,
+        context: RouterContext,
         park_url: str,
         *,
-        clock: BusClock,
-        counts: BusCounts,
-        rng: Random,
         patience: float | None = None,
         named: Callable[[BusCluster], Awaitable[Destination | None]] | None = None,
     ) -> None:
-        super().__init__(config, park_url, clock=clock, counts=counts)
-        self.resolver = InstanceResolver(config, aws, self.owners, clock=clock, counts=counts)
+        super().__init__(context, park_url)
+        aws, clock, counts = context.aws, context.clock, context.counts
+        self.resolver = InstanceResolver(self.config, aws, self.owners, clock=clock, counts=counts)
         self.sender: CopySender[Flight] = CopySender(
-            aws, clock=clock, counts=counts, rng=rng, parallel=config["parallel"]
+            aws, clock=clock, counts=counts, rng=context.rng, parallel=self.config["parallel"]
         )
         self._patience, self._find_by_name = patience, named
         self.busy = 0
@@ -121,23 +116,22 @@ class Pipeline(Planner):
     async def _park_refused(self, refused: list[BusCopy[Flight]]) -> None:
         url, parked = self._park_url, []
         for each in refused:
-            why, whose = "refused", each.cluster
-            parked.append(
-                BusCopy(url, each.body, each.tag, each.kind, each.instance, reason=why, cluster=whose)
-            )
+            told = each.attributes
+            attributes = MessageAttributes(told.kind, told.instance, reason="refused", cluster=told.cluster)
+            parked.append(BusCopy(url, each.body, each.tag, attributes))
         gate = _build_gate(parked)
         await self.sender.send_copies(
             parked, lambda copy, how: self._settle_copy(copy, how is SendOutcome.SENT), gate
         )
 
     def _settle_copy(self, copy: BusCopy[Flight], sent: bool) -> None:
-        flight = copy.tag
+        flight, reason = copy.tag, copy.attributes.reason
         flight.waiting -= 1
         if not sent:
             flight.failed = True
-        elif copy.reason:
-            self._counts.add("parked_total", 1, copy.reason)
-            self._log_event("parked", flight, reason=copy.reason, cluster=copy.cluster)
+        elif reason:
+            self._counts.add("parked_total", 1, reason)
+            self._log_event("parked", flight, reason=reason, cluster=copy.attributes.cluster)
         else:
             self._record_sent(copy, flight)
         if flight.waiting == 0:
@@ -146,14 +140,15 @@ class Pipeline(Planner):
     def _record_sent(self, copy: BusCopy[Flight], flight: Flight) -> None:
         """Only here is anything remembered as delivered: a cluster's queue has confirmed it."""
         self.delivered.add(copy.key, self._now())
-        self._counts.add("routed_total", 1, copy.cluster, copy.kind)
+        sent = copy.attributes
+        self._counts.add("routed_total", 1, sent.cluster, sent.kind)
         took = self._clock.monotonic() - flight.message.at
         self._counts.observe("latency_seconds", took, flight.lane, "receive_to_sent")
-        if copy.deadline is not None and flight.urgent:
-            left = copy.deadline - self._latest_time(self._now(), flight)
-            self._counts.observe("deadline_remaining_seconds", left, copy.kind)
+        if sent.deadline is not None and flight.urgent:
+            left = sent.deadline - self._latest_time(self._now(), flight)
+            self._counts.observe("deadline_remaining_seconds", left, sent.kind)
         log.debug(
-            "routed", id=find_event_id(flight), instance=copy.instance, kind=copy.kind, cluster=copy.cluster
+            "routed", id=find_event_id(flight), instance=sent.instance, kind=sent.kind, cluster=sent.cluster
         )
 
     def _end_flight(self, flight: Flight) -> None:
@@ -258,12 +253,13 @@ class Pipeline(Planner):
             self._pending.pop(flight.event.contents, None)
             self._plan_safely(flight, flight.event, again, now)
         for copy in (*plan.copies, *again.copies):
+            told = copy.attributes
             log.info(
                 "would send",
                 id=find_event_id(copy.tag),
-                kind=copy.kind,
-                cluster=copy.cluster,
-                reason=copy.reason,
+                kind=told.kind,
+                cluster=told.cluster,
+                reason=told.reason,
             )
         for flight in plan.flights:
             flight.over = True

@@ -9,7 +9,6 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from dovetail.bus.config import BusConfig
 from dovetail.bus.destinations import BusCluster, Destination
 from dovetail.bus.events import (
     CANARY,
@@ -22,7 +21,7 @@ from dovetail.bus.events import (
     read_event,
 )
 from dovetail.bus.owners import UNKNOWN, InstanceOwners, KnownInstance
-from dovetail.bus.ports import BusClock, BusCounts
+from dovetail.bus.ports import RouterContext
 from dovetail.bus.queues import UndeletedMessages
 from dovetail.bus.route import (
     RoutedEvent,
@@ -31,7 +30,7 @@ from dovetail.bus.route import (
     route_event,
     route_zonal_shift,
 )
-from dovetail.bus.send import BusCopy
+from dovetail.bus.send import BusCopy, MessageAttributes
 from dovetail.logs import get_logger
 
 __all__ = [
@@ -138,12 +137,13 @@ class BusPlan:
 class Planner:
     """Memory, rules and destinations, and what they say about messages."""
 
-    def __init__(self, config: BusConfig, park_url: str, *, clock: BusClock, counts: BusCounts) -> None:
+    def __init__(self, context: RouterContext, park_url: str) -> None:
+        config = context.config
         self.config, self.registry = config, config.registry
         self.rules = config.rules
         self.owners = InstanceOwners(config["cache.size"])
         self.delivered = DeliveredCopies(config["dedupe.size"], config["dedupe.window"])
-        self._park_url, self._clock, self._counts = park_url, clock, counts
+        self._park_url, self._clock, self._counts = park_url, context.clock, context.counts
         self._annotate: bool = config["annotateSplits"]
         self._pending: dict[Hashable, Flight] = {}
         # With `registry.byName`, owners without a destination are asked for once by their names.
@@ -289,10 +289,9 @@ class Planner:
             url, reason = to.park_url or self._park_url, "paused"
         instance = event.instances[0] if len(event.instances) == 1 else ""
         hops = flight.message.hops + 1
+        attributes = MessageAttributes(event.kind, instance, event.deadline, hops, reason, to.cluster.name)
         flight.waiting += 1
-        plan.copies.append(
-            BusCopy(url, body, flight, event.kind, instance, event.deadline, hops, to, reason, key=key)
-        )
+        plan.copies.append(BusCopy(url, body, flight, attributes, to, key))
 
     def _plan_without_instances(self, flight: Flight, event: BusEvent, plan: BusPlan) -> None:
         """Events that name no instance: a zonal shift, or the canary, whose way ends here."""
@@ -329,9 +328,8 @@ class Planner:
 
     def _plan_park(self, flight: Flight, body: str, reason: str, plan: BusPlan, cluster: str = "") -> None:
         flight.waiting += 1
-        hops = flight.message.hops
-        copy = BusCopy(self._park_url, body, flight, flight.kind, hops=hops, reason=reason, cluster=cluster)
-        plan.copies.append(copy)
+        attributes = MessageAttributes(flight.kind, hops=flight.message.hops, reason=reason, cluster=cluster)
+        plan.copies.append(BusCopy(self._park_url, body, flight, attributes))
 
     def _count_drop(self, flight: Flight, reason: str) -> None:
         self._counts.add("dropped_total", 1, reason)
@@ -357,7 +355,8 @@ class Planner:
 
 
 def by_deadline(copy: BusCopy[Flight]) -> float:
-    return copy.deadline if copy.deadline is not None else float("inf")
+    deadline = copy.attributes.deadline
+    return deadline if deadline is not None else float("inf")
 
 
 def find_event_id(flight: Flight) -> str:

@@ -1,4 +1,4 @@
-"""What the router needs from outside: time, and a place for its numbers. The same names in every shell.
+"""What the router needs from outside: AWS, time, chance, and a place for its numbers; in every shell.
 
 The shapes are small enough for a function of 256 MB.
 """
@@ -9,10 +9,24 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from random import Random
 from typing import Any, Protocol
 
-__all__ = ["METRICS", "BusClock", "BusCounts", "BusMetric", "BusTally", "EmfMetrics", "WallClock"]
+from dovetail.aws import Aws
+from dovetail.bus.config import BusConfig
+
+__all__ = [
+    "METRICS",
+    "BusClock",
+    "BusCounts",
+    "BusMetric",
+    "BusTally",
+    "EmfMetrics",
+    "RouterContext",
+    "WallClock",
+]
 
 
 class BusClock(Protocol):
@@ -97,6 +111,17 @@ class BusCounts(Protocol):
 
     def observe(self, name: str, value: float, *labels: str) -> None:
         """Something was so much this time."""
+
+
+@dataclass(frozen=True, slots=True)
+class RouterContext:
+    """What a router is made of, already built: its configuration, AWS, time, numbers and chance."""
+
+    config: BusConfig
+    aws: Aws
+    clock: BusClock
+    counts: BusCounts
+    rng: Random
 
 
 class BusTally:

@@ -14,7 +14,7 @@ from dovetail.bus.destinations import Destination
 from dovetail.bus.ports import BusClock, BusCounts
 from dovetail.logs import get_logger
 
-__all__ = ["BusCopy", "CopySender", "SendGate", "SendOutcome", "split_chunks"]
+__all__ = ["BusCopy", "CopySender", "MessageAttributes", "SendGate", "SendOutcome", "split_chunks"]
 
 log = get_logger("bus")
 
@@ -36,62 +36,57 @@ class SendOutcome(StrEnum):
     REFUSED = "refused"  # will not work: a person must look
 
 
+@dataclass(slots=True)
+class MessageAttributes:
+    """What a copy bears beside its body, as SQS message attributes: what it tells of, and how it came."""
+
+    kind: str
+    instance: str = ""
+    deadline: float | None = None
+    hops: int = 1
+    reason: str = ""
+    cluster: str = ""
+
+    def build_document(self) -> dict[str, Any]:
+        """The attributes that are set, as SendMessageBatch takes them."""
+        made = {"dt.kind": _string_attribute(self.kind), "dt.hops": _number_attribute(self.hops)}
+        if self.instance:
+            made["dt.instance"] = _string_attribute(self.instance)
+        if self.deadline is not None:
+            made["dt.deadline"] = _number_attribute(int(self.deadline))
+        if self.cluster:
+            made["dt.cluster"] = _string_attribute(self.cluster)
+        if self.reason:
+            made["dt.reason"] = _string_attribute(self.reason)
+        return made
+
+
 class BusCopy(Generic[T]):
     """A body on its way to a queue. `tag` is the sender's customer's own, and so is `key`, its name."""
 
-    __slots__ = (
-        "_cluster",
-        "body",
-        "deadline",
-        "destination",
-        "hops",
-        "instance",
-        "key",
-        "kind",
-        "reason",
-        "tag",
-        "url",
-    )
+    __slots__ = ("attributes", "body", "destination", "key", "tag", "url")
 
     def __init__(
         self,
         url: str,
         body: str,
         tag: T,
-        kind: str,
-        instance: str = "",
-        deadline: float | None = None,
-        hops: int = 1,
+        attributes: MessageAttributes,
         destination: Destination | None = None,
-        reason: str = "",
-        cluster: str = "",
         key: Hashable = None,
     ) -> None:
         self.url, self.body, self.tag, self.key = url, body, tag, key
-        self.kind, self.instance, self.deadline, self.hops = kind, instance, deadline, hops
-        self.destination, self.reason, self._cluster = destination, reason, cluster
-
-    @property
-    def cluster(self) -> str:
-        return self.destination.cluster.name if self.destination is not None else self._cluster
+        self.attributes, self.destination = attributes, destination
 
     def build_entry(self, index: int) -> dict[str, Any]:
-        attributes = {"dt.kind": _string_attribute(self.kind), "dt.hops": _number_attribute(self.hops)}
-        if self.instance:
-            attributes["dt.instance"] = _string_attribute(self.instance)
-        if self.deadline is not None:
-            attributes["dt.deadline"] = _number_attribute(int(self.deadline))
-        if self.cluster:
-            attributes["dt.cluster"] = _string_attribute(self.cluster)
-        if self.reason:
-            attributes["dt.reason"] = _string_attribute(self.reason)
         entry: dict[str, Any] = {
             "Id": str(index),
             "MessageBody": self.body,
-            "MessageAttributes": attributes,
+            "MessageAttributes": self.attributes.build_document(),
         }
-        if self.instance and self.destination is not None and self.destination.fair_queue:
-            entry["MessageGroupId"] = self.instance
+        instance = self.attributes.instance
+        if instance and self.destination is not None and self.destination.fair_queue:
+            entry["MessageGroupId"] = instance
         return entry
 
 
@@ -277,17 +272,19 @@ class CopySender(Generic[T]):
 
     def _open_circuit(self, circuit: CircuitBreaker, copy: BusCopy[T]) -> None:
         if circuit.record_failure(self._clock.monotonic()):
-            self._counts.set("circuit_open", 1, copy.cluster)
-            log.warning("nothing is sent for a while", cluster=copy.cluster, queue=copy.url)
+            self._counts.set("circuit_open", 1, copy.attributes.cluster)
+            log.warning("nothing is sent for a while", cluster=copy.attributes.cluster, queue=copy.url)
 
     def _close_circuit(self, circuit: CircuitBreaker, copy: BusCopy[T]) -> None:
         if circuit.failures >= TRIPS_AFTER:
-            self._counts.set("circuit_open", 0, copy.cluster)
+            self._counts.set("circuit_open", 0, copy.attributes.cluster)
         circuit.failures = 0
 
     def _report_refusal(self, copies: list[BusCopy[T]], code: str) -> None:
         self._counts.add("send_failures_total", len(copies), code)
-        log.error("a queue refuses messages", cluster=copies[0].cluster, queue=copies[0].url, code=code)
+        log.error(
+            "a queue refuses messages", cluster=copies[0].attributes.cluster, queue=copies[0].url, code=code
+        )
 
     def _get_aws(self, copy: BusCopy[T]) -> Aws:
         """The door to a queue: its own region's, by the destination's role if it has one."""

@@ -12,7 +12,7 @@ import pytest
 from dovetail.aws import Answer, Aws, aws_error
 from dovetail.bus.destinations import BusCluster, Destination
 from dovetail.bus.ports import BusTally
-from dovetail.bus.send import BusCopy, CopySender, SendOutcome, split_chunks
+from dovetail.bus.send import BusCopy, CopySender, MessageAttributes, SendOutcome, split_chunks
 from dovetail.sim.clock import VirtualClock, run_virtual
 
 URL = "https://sqs.us-east-2.amazonaws.com/123456789012/one"
@@ -58,9 +58,11 @@ def sent(queue: Scripted, copies: list[BusCopy[int]]) -> tuple[dict[int, SendOut
 
 
 def copies(count: int, body: str = "{}") -> list[BusCopy[int]]:
-    return [
-        BusCopy(URL, body, number, "spot_interrupted", f"i-{number}", 120.0, 1, TO) for number in range(count)
-    ]
+    return [BusCopy(URL, body, number, attributes(f"i-{number}", 120.0), TO) for number in range(count)]
+
+
+def attributes(instance: str, deadline: float | None = None) -> MessageAttributes:
+    return MessageAttributes("spot_interrupted", instance, deadline, cluster=TO.cluster.name)
 
 
 def test_ten_go_in_a_call_with_what_consumers_may_want_to_know() -> None:
@@ -191,6 +193,6 @@ def test_fair_queues_are_told_the_instance() -> None:
     from dataclasses import replace
 
     queue = Scripted(everything)
-    fair = BusCopy(URL, "{}", 0, "spot_interrupted", "i-7", destination=replace(TO, fair_queue=True))
+    fair = BusCopy(URL, "{}", 0, attributes("i-7"), replace(TO, fair_queue=True))
     sent(queue, [fair])
     assert queue.calls[0][0]["MessageGroupId"] == "i-7"
