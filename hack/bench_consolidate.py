@@ -102,8 +102,13 @@ def _in_child(path: Path) -> dict[str, Any]:
 
 def _ours(path: Path) -> dict[str, Any]:
     """The sweep in one world; in another, the searches of a pass, one after the other as they are run."""
-    from dovetail.disruption import choose
     from dovetail.disruption.inputs import DisruptionInput
+    from dovetail.disruption.methods.consolidation import (
+        choose_multi_node,
+        choose_single_node,
+        evaluate_nodes,
+        list_single_node_queue,
+    )
     from support.peer_workloads import snapshot_of
 
     document = json.loads(path.read_text())
@@ -114,11 +119,11 @@ def _ours(path: Path) -> dict[str, Any]:
         return time.process_time() - begun, found
 
     sweep, looked = timed(
-        lambda scene: choose.evaluate_nodes(scene, choose.list_single_node_queue(scene)),
+        lambda scene: evaluate_nodes(scene, list_single_node_queue(scene)),
         DisruptionInput(snapshot_of(document)),
     )
     scene = DisruptionInput(snapshot_of(document))
-    searches = [timed(search, scene) for search in (choose.choose_multi_node, choose.choose_single_node)]
+    searches = [timed(search, scene) for search in (choose_multi_node, choose_single_node)]
     savings = [command.savings for _, found in searches for command in found.commands]
     return {
         "sweep s": sweep,

@@ -6,7 +6,7 @@ from typing import Any
 
 from dovetail.api import labels
 from dovetail.api.nodepool import Budget, NodePool
-from dovetail.disruption.choose import choose_drift
+from dovetail.disruption.methods.drift import choose_drift
 from dovetail.scheduling.model.instance_types import InstanceType
 from support.builders import NOW, node, nodepool, pod
 from support.disruption import SIZES

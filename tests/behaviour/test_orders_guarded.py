@@ -10,8 +10,9 @@ from msgspec.structs import replace
 from dovetail.api import conditions
 from dovetail.api.meta import ObjectMeta
 from dovetail.controllers.provisioning import Provisioner
-from dovetail.disruption.choose import choose_drift, choose_multi_node
 from dovetail.disruption.command import Command
+from dovetail.disruption.methods.consolidation import choose_multi_node
+from dovetail.disruption.methods.drift import choose_drift
 from dovetail.errors import Refused
 from dovetail.sim.faults import FaultRule
 from support.builders import NOW, nodepool, pod

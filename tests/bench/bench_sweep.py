@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from dovetail.api.meta import ObjectMeta
 from dovetail.api.pod import Pod
-from dovetail.disruption import choose
 from dovetail.disruption.command import ConsolidationVerdict
 from dovetail.disruption.inputs import DisruptionInput
+from dovetail.disruption.methods.consolidation import evaluate_nodes, list_single_node_queue
 from dovetail.runtime.compute import WorkerPool
 
 from .fleet import fleet
@@ -38,7 +38,7 @@ class Spent(NamedTuple):
 
 def timed_look(scene: DisruptionInput, keys: Sequence[str]) -> list[tuple[ConsolidationVerdict, Spent]]:
     """The verdicts, and with each what it took so far."""
-    found = choose.evaluate_nodes(scene, keys)
+    found = evaluate_nodes(scene, keys)
     spent = _spent()
     return [(verdict, spent) for verdict in found]
 
@@ -88,7 +88,7 @@ async def _swept() -> Iterator[Figure]:
     try:
         for name, budget, change in STEPS:
             begun = process_time()
-            keys = choose.list_single_node_queue(scene)
+            keys = list_single_node_queue(scene)
             looked = await workers.map_items(timed_look, scene, keys)
             here = process_time() - begun
             assert len(looked) == len(keys) == NODES

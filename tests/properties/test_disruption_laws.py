@@ -17,12 +17,16 @@ from msgspec.structs import replace
 from dovetail.api import conditions, labels, predicates
 from dovetail.api.nodepool import Budget, NodePool
 from dovetail.api.pod import Pod
-from dovetail.disruption import choose, policy
+from dovetail.disruption import policy
 from dovetail.disruption.budgets import compute_allowances
 from dovetail.disruption.choose import DisruptionChoice
 from dovetail.disruption.command import Command
 from dovetail.disruption.inputs import DisruptionInput, SnapshotFacts
 from dovetail.disruption.methods import drift_waves
+from dovetail.disruption.methods.consolidation import choose_multi_node, choose_single_node
+from dovetail.disruption.methods.drift import choose_drift, choose_static_drift
+from dovetail.disruption.methods.emptiness import choose_empty_nodes
+from dovetail.disruption.methods.split import choose_split
 from dovetail.disruption.report import build_report
 from dovetail.disruption.validate import InvalidCommand, validate_command
 from dovetail.scheduling.model import state_node as views
@@ -47,15 +51,15 @@ TYPES = (
 # `make soak` looks at more of them.
 TIMES = int(os.environ.get("DOVETAIL_EXAMPLES", "1"))
 METHODS: tuple[Callable[[DisruptionInput], DisruptionChoice], ...] = (
-    choose.choose_empty_nodes,
-    choose.choose_static_drift,
-    choose.choose_drift,
-    partial(choose.choose_drift, at_once=None),
-    choose.choose_multi_node,
-    choose.choose_single_node,
-    choose.choose_split,
+    choose_empty_nodes,
+    choose_static_drift,
+    choose_drift,
+    partial(choose_drift, at_once=None),
+    choose_multi_node,
+    choose_single_node,
+    choose_split,
 )
-SAVING = (choose.choose_empty_nodes, choose.choose_multi_node, choose.choose_single_node, choose.choose_split)
+SAVING = (choose_empty_nodes, choose_multi_node, choose_single_node, choose_split)
 
 
 @st.composite
@@ -239,7 +243,7 @@ def test_every_pod_that_moves_has_a_place_before_its_node_goes(world: Disruption
 @settings(max_examples=250 * TIMES, deadline=None)
 @given(scenes())
 def test_commands_side_by_side_do_not_share_room(world: DisruptionInput) -> None:
-    chosen = choose.choose_drift(world, at_once=None).commands
+    chosen = choose_drift(world, at_once=None).commands
     used = {name for c in chosen if c.plan for name, pods in c.plan.existing.items() if pods}
     assert not _overfull(world, chosen)
     going = [candidate.name for c in chosen for candidate in c.candidates]
@@ -271,7 +275,7 @@ def _overfull(world: DisruptionInput, chosen: list[Command]) -> list[str]:
 @settings(max_examples=150 * TIMES, deadline=None)
 @given(scenes())
 def test_what_was_right_is_still_right_in_the_same_world(world: DisruptionInput) -> None:
-    for method in (choose.choose_multi_node, choose.choose_single_node, choose.choose_split):
+    for method in (choose_multi_node, choose_single_node, choose_split):
         for command in method(world).commands:
             assert not isinstance(validate_command(world, command), InvalidCommand)
 
@@ -286,10 +290,10 @@ def test_the_same_world_gives_the_same_choice(world: DisruptionInput) -> None:
         world.spot_to_spot,
     )
     for method in (
-        choose.choose_empty_nodes,
-        choose.choose_drift,
-        choose.choose_single_node,
-        choose.choose_split,
+        choose_empty_nodes,
+        choose_drift,
+        choose_single_node,
+        choose_split,
     ):
         assert list(map(str, method(world).commands)) == list(map(str, method(again).commands))
 
@@ -300,10 +304,10 @@ def test_shortcuts_find_what_the_long_way_finds(world: DisruptionInput) -> None:
     room = dataclasses.replace(world.free_capacity, plain=False, limited=True)
     slow = world.with_facts(SnapshotFacts(free_capacity=room))
     for method in (
-        choose.choose_empty_nodes,
-        choose.choose_drift,
-        choose.choose_multi_node,
-        choose.choose_single_node,
+        choose_empty_nodes,
+        choose_drift,
+        choose_multi_node,
+        choose_single_node,
     ):
         here, there = method(world).commands, method(slow).commands
         assert [(str(c), c.savings, c.plan) for c in here] == [(str(c), c.savings, c.plan) for c in there]

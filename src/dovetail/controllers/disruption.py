@@ -23,29 +23,34 @@ from dovetail.controllers.disruption_events import FAILED, DisruptionEvents
 from dovetail.controllers.disruption_history import DisruptionHistory, DriftPausedConditions, LostReplacements
 from dovetail.controllers.orchestration import DisruptionQueue
 from dovetail.controllers.set_aside import SetAsideReporter
-from dovetail.disruption import choose as methods
 from dovetail.disruption import policy
-from dovetail.disruption.choose import DisruptionChoice
+from dovetail.disruption.choose import DisruptionChoice, order_methods
 from dovetail.disruption.command import (
     DRIFTED,
     EMPTY,
-    MANY,
-    MULTI,
     SINGLE,
     Command,
     ConsolidationVerdict,
     Method,
 )
 from dovetail.disruption.inputs import DisruptionInput
-from dovetail.disruption.methods.drift import count_static_replacements
-from dovetail.disruption.methods.rebalance import REBALANCE, choose_rebalance
-from dovetail.disruption.unchanged_check import UnchangedCheck
+from dovetail.disruption.methods.consolidation import (
+    choose_multi_node,
+    choose_single_node,
+    evaluate_nodes,
+    list_single_node_queue,
+)
+from dovetail.disruption.methods.drift import choose_drift, choose_static_drift, count_static_replacements
+from dovetail.disruption.methods.emptiness import choose_empty_nodes
+from dovetail.disruption.methods.rebalance import choose_rebalance
+from dovetail.disruption.methods.split import choose_split
 from dovetail.disruption.validate import (
     InvalidCommand,
     validate_candidates,
     validate_command,
     validate_empty_nodes,
 )
+from dovetail.disruption.verdict_cache import UnchangedCheck
 from dovetail.errors import DovetailError
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.decision_cache import DecisionCache
@@ -148,33 +153,31 @@ class DisruptionController:
         """In order, each with its time limit; what is heavy is done by another process."""
         now = self._clock.monotonic()
         drifted = partial(
-            methods.choose_drift,
+            choose_drift,
             at_once=self.drift_at_once,
             should_stop=Deadline(self._clock, now + DRIFT_SECONDS),
         )
-        multi = partial(methods.choose_multi_node, should_stop=Deadline(self._clock, now + MULTI_SECONDS))
-        several = partial(methods.choose_split, should_stop=Deadline(self._clock, now + MANY_SECONDS))
+        multi = partial(choose_multi_node, should_stop=Deadline(self._clock, now + MULTI_SECONDS))
+        several = partial(choose_split, should_stop=Deadline(self._clock, now + MANY_SECONDS))
         single = partial(self._sweep_candidates, should_stop=Deadline(self._clock, now + SINGLE_SECONDS))
-        return (
-            (EMPTY, self._run_in_worker(methods.choose_empty_nodes)),
+        return order_methods(
+            empty=self._run_in_worker(choose_empty_nodes),
             # Reserving room for static replacements is done here, where the ledger is; it is no heavy work.
-            (DRIFTED, self._choose_static_drift),
-            (DRIFTED, self._run_in_worker(drifted)),
-            (MULTI, self._run_in_worker(multi)),
-            (SINGLE, single),
-            *(((MANY, self._run_in_worker(several)),) if self._is_split_enabled() else ()),
-            *self._list_rebalance_methods(now),
+            static_drift=self._choose_static_drift,
+            drift=self._run_in_worker(drifted),
+            multi_node=self._run_in_worker(multi),
+            single_node=single,
+            split=self._run_in_worker(several) if self._is_split_enabled() else None,
+            rebalance=self._build_rebalance(now),
         )
 
-    def _list_rebalance_methods(self, now: float) -> tuple[tuple[Method, RunMethod], ...]:
-        """Last of all, and only where a zone is back that was away."""
+    def _build_rebalance(self, now: float) -> RunMethod | None:
+        """Rebalancing, only where a zone is back that was away."""
         returned = self._returned_zones()
         if not returned:
-            return ()
+            return None
         stop = Deadline(self._clock, now + SINGLE_SECONDS)
-        return (
-            (REBALANCE, self._run_in_worker(partial(choose_rebalance, returned=returned, should_stop=stop))),
-        )
+        return self._run_in_worker(partial(choose_rebalance, returned=returned, should_stop=stop))
 
     def _run_in_worker(self, choose: Callable[[DisruptionInput], DisruptionChoice]) -> RunMethod:
         return lambda inputs: self._compute(choose, inputs)
@@ -193,25 +196,23 @@ class DisruptionController:
         self, inputs: DisruptionInput, should_stop: Callable[[], bool]
     ) -> DisruptionChoice:
         """Every candidate looked at, a part at a time over all workers, until one may go."""
-        keys, looked = methods.list_single_node_queue(inputs, self._unseen), dict[str, ConsolidationVerdict]()
-        choice, size = methods.choose_single_node(inputs, self._unseen, looked=looked), FIRST_PART
+        keys, looked = list_single_node_queue(inputs, self._unseen), dict[str, ConsolidationVerdict]()
+        choice, size = choose_single_node(inputs, self._unseen, looked=looked), FIRST_PART
         while len(looked) < len(keys) and not choice.commands:
             if should_stop():
                 choice.timed_out = True
                 return choice
             part = keys[len(looked) : len(looked) + size]
-            looked |= zip(
-                part, await self._compute.map_items(methods.evaluate_nodes, inputs, part), strict=True
-            )
+            looked |= zip(part, await self._compute.map_items(evaluate_nodes, inputs, part), strict=True)
             choice, size = (
-                methods.choose_single_node(inputs, self._unseen, looked=looked),
+                choose_single_node(inputs, self._unseen, looked=looked),
                 min(size * 4, LARGEST_PART),
             )
         return choice
 
     async def _choose_static_drift(self, inputs: DisruptionInput) -> DisruptionChoice:
         """Drift of static pools, as far as their limits leave room for a replacement beside each node."""
-        choice = methods.choose_static_drift(inputs)
+        choice = choose_static_drift(inputs)
         by_pool: dict[str, list[Command]] = {}
         for command in choice.commands:
             by_pool.setdefault(command.candidates[0].pool.name, []).append(command)

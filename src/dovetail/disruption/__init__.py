@@ -3,15 +3,16 @@
 Pure: a DisruptionInput goes in, commands with their reasons come out. It deletes nothing and waits for
 nothing; controllers/disruption.py does.
 
-    inputs      what a decision is made from           choose      the methods in order, and what each found
+    inputs      what a decision is made from           choose      the order of methods, and what one found
     candidates  which nodes may be removed, or why     methods/    emptiness, drift, consolidation, split,
-                each is blocked; what moving costs                 rebalance: the rule of each
+                each is blocked; what moving costs                 rebalance: the rule and choice of each
     budgets     how many nodes of a NodePool may       simulation/ where the pods would be scheduled without
                 be disrupted now                                   these nodes
     policy      savings, rest and rates that a         robustness  does it hold whatever kube-scheduler does?
                 NodePool asks for                      projection  the next input, with commands under way
     replacement_backoff  the wait after a              validate    is a command still right a while later?
                 replacement was lost                   report      plan --disruption: every turn, every reason
-    command     nodes to remove and their              verdict_cache, unchanged_check
+    command     nodes to remove and their              verdict_cache, node_changes
                 replacements                                       what need not be decided again
+    verdict     can one cheaper node or none replace these? If not, why not
 """

@@ -24,6 +24,7 @@ DRIFTED = Method("Drifted", "")
 MULTI = Method("Underutilized", "multi")
 SINGLE = Method("Underutilized", "single")
 MANY = Method("Underutilized", "many")
+REBALANCE = Method("Underutilized", "rebalance")
 
 
 @dataclass(frozen=True, slots=True)

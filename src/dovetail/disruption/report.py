@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from dovetail.api import conditions, labels
-from dovetail.disruption import choose
 from dovetail.disruption.blocked_reason import BlockedReason
 from dovetail.disruption.budgets import Allowance, BadBudget, compute_allowances, count_allowed, list_budgets
 from dovetail.disruption.candidates import (
@@ -21,12 +20,15 @@ from dovetail.disruption.candidates import (
     evaluate_node,
     find_running_price,
 )
-from dovetail.disruption.choose import DisruptionChoice
+from dovetail.disruption.choose import DisruptionChoice, order_methods
 from dovetail.disruption.command import DRIFTED, EMPTY, MANY, MULTI, SINGLE, Command, Method
 from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.methods import drift_waves
-from dovetail.disruption.methods.drift import count_static_replacements
+from dovetail.disruption.methods.consolidation import choose_multi_node, choose_single_node
+from dovetail.disruption.methods.drift import choose_drift, choose_static_drift, count_static_replacements
 from dovetail.disruption.methods.drift_waves import DriftWaves
+from dovetail.disruption.methods.emptiness import choose_empty_nodes
+from dovetail.disruption.methods.split import choose_split
 from dovetail.disruption.policy import read_policy, read_recent_moves
 from dovetail.disruption.projection import project_commands
 from dovetail.scheduling.model import state_node as views
@@ -131,13 +133,13 @@ def _ask_methods(
     inputs: DisruptionInput, step: Callable[[str], None]
 ) -> list[tuple[Method, DisruptionChoice]]:
     """What each method finds; those after the first with commands are not asked, as in the loop."""
-    methods: tuple[tuple[Method, Callable[[DisruptionInput], DisruptionChoice]], ...] = (
-        (EMPTY, choose.choose_empty_nodes),
-        (DRIFTED, choose_static_drift_within_limits),
-        (DRIFTED, lambda world: choose.choose_drift(world, at_once=None)),
-        (MULTI, choose.choose_multi_node),
-        (SINGLE, choose.choose_single_node),
-        (MANY, choose.choose_split),
+    methods: tuple[tuple[Method, Callable[[DisruptionInput], DisruptionChoice]], ...] = order_methods(
+        empty=choose_empty_nodes,
+        static_drift=choose_static_drift_within_limits,
+        drift=lambda world: choose_drift(world, at_once=None),
+        multi_node=choose_multi_node,
+        single_node=choose_single_node,
+        split=choose_split,
     )
     found: list[tuple[Method, DisruptionChoice]] = []
     for method, ask in methods:
@@ -156,7 +158,7 @@ def _find_commands(
 
 def choose_static_drift_within_limits(inputs: DisruptionInput) -> DisruptionChoice:
     """Drift of static pools, as far as their limits leave room for a replacement beside each node."""
-    choice = choose.choose_static_drift(inputs)
+    choice = choose_static_drift(inputs)
     kept: list[Command] = []
     for name, pool in inputs.pools.items():
         mine = [command for command in choice.commands if command.candidates[0].pool.name == name]

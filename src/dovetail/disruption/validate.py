@@ -16,12 +16,12 @@ from dovetail.disruption.candidates import (
     DisruptionClass,
     find_candidates,
 )
-from dovetail.disruption.command import MANY, Command
+from dovetail.disruption.command import MANY, REBALANCE, Command
 from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.methods import split
 from dovetail.disruption.methods.consolidation import explain_unconsolidatable
 from dovetail.disruption.methods.emptiness import build_delete_command, explain_not_empty, split_awaited
-from dovetail.disruption.methods.rebalance import REBALANCE, find_move_to_zone
+from dovetail.disruption.methods.rebalance import find_move_to_zone
 from dovetail.disruption.simulation.simulate import simulate_scheduling
 from dovetail.scheduling.model.plan import PlannedNode
 from dovetail.scheduling.model.state_node import read_provider_id

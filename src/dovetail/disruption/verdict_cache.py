@@ -1,206 +1,52 @@
-"""What was found out about a node, kept for as long as nothing it depends on has changed.
+"""What need not be decided again: the verdict on a node, and a cluster in which nothing was found.
 
-A verdict depends on little: the node and its pods; where these would go, which no other node changes unless
-it comes earlier in the order and has more room for one of them, or was to take some and no longer can; and
-the counts of the rules that bind them. Of two worlds that differ in a few nodes, most verdicts hold in both.
+A verdict is kept for as long as nothing it depends on has changed (node_changes.py says what that is). Where
+no method found anything, none will until something changes; to see that costs a comparison of identities.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 
 from msgspec.structs import fields, replace
 
-from dovetail.api import labels
-from dovetail.api.pod import Pod, Toleration
-from dovetail.disruption.candidates import (
-    Candidate,
-)
-from dovetail.disruption.command import SINGLE, ConsolidationVerdict
+from dovetail.api import conditions, labels
+from dovetail.api.nodepool import NodePool
+from dovetail.api.pod import Pod
+from dovetail.disruption import policy
+from dovetail.disruption.budgets import compute_allowances
+from dovetail.disruption.candidates import Candidate
+from dovetail.disruption.command import DRIFTED, EMPTY, MULTI, SINGLE, ConsolidationVerdict
 from dovetail.disruption.inputs import DisruptionInput
-from dovetail.disruption.methods.consolidation import LEFT_OVER, compute_consolidation
+from dovetail.disruption.methods import drift_waves
+from dovetail.disruption.node_changes import (
+    AskedGroup,
+    CachedVerdict,
+    NodeChanges,
+    NodePosition,
+    PodSize,
+    counts_the_same,
+)
+from dovetail.disruption.replacement_backoff import list_backoffs, read_setbacks
 from dovetail.disruption.simulation.simulate import list_moving_pods
 from dovetail.disruption.simulation.what_if import WhatIfScheduler
+from dovetail.disruption.verdict import LEFT_OVER, compute_consolidation
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.resources import Nano, compute_nano_requests
 from dovetail.scheduling.model.snapshot import Snapshot, StateNode
 from dovetail.scheduling.sequential.nodes import ExistingNode
-from dovetail.scheduling.topology.group import TopologyGroup
-from dovetail.scheduling.topology.tracker import (
-    build_group_key,
-    find_topology_node,
-    list_anti_affinity_pods,
-    list_present_pods,
-)
+from dovetail.scheduling.topology.tracker import build_group_key
 
-__all__ = [
-    "AskedGroup",
-    "CachedVerdict",
-    "NodeChanges",
-    "NodePosition",
-    "PodSize",
-    "StatePair",
-    "VerdictCache",
-    "counts_the_same",
-    "recall_verdict",
-]
-
-NodePosition = tuple[bool, str]
-"""Where a node stands in the order in which nodes are tried."""
-PodSize = frozenset[tuple[str, int]]
-AskedGroup = tuple[TopologyGroup, tuple[Toleration, ...] | None]
-StatePair = tuple[StateNode | None, StateNode | None]
-"""A node as it was and as it is."""
-
-
-@dataclass(frozen=True, slots=True)
-class CachedVerdict:
-    """A verdict and all it depends on.
-
-    `used` are the nodes that were to take pods, with how much; `reach` says how far in the order each kind
-    of pod looked, None if past all nodes. Without `kinds`, free capacity alone decided it.
-    """
-
-    state: StateNode
-    pods: tuple[Pod, ...]
-    verdict: ConsolidationVerdict
-    used: Mapping[str, PodSize]
-    reach: Mapping[PodSize, NodePosition | None]
-    rules: tuple[AskedGroup, ...]
-    kinds: tuple[Pod, ...]
-
-
-class NodeChanges:
-    """Some nodes were one thing and are another now; of `aged` ones, only their age says otherwise."""
-
-    def __init__(self, inputs: DisruptionInput, pairs: Iterable[StatePair], aged: AbstractSet[str]) -> None:
-        self._base = inputs.base_state
-        self._other: set[str] = set()
-        self._fuller: dict[str, ExistingNode] = {}
-        # Nodes that may take a pod they would not have taken before.
-        self._now = 0
-        self._recounted: list[StatePair] = []
-        # How many nodes are news to others.
-        self.size = sum(self._record_pair(pair, aged) for pair in pairs)
-        self._order = [(not views.is_initialized(s), views.read_name(s)) for s in self._base.states]
-        self._known: dict[tuple[object, ...], bool] = {}
-        self._able: dict[PodSize, int] = {}
-        self._inverse_groups = list(self._list_changed_inverse_groups())
-
-    def _record_pair(self, pair: StatePair, aged: AbstractSet[str]) -> bool:
-        """Take down what is new about a node; whether there is anything."""
-        recounted = pair[0] is None or pair[1] is None or not counts_the_same(pair[0], pair[1])
-        if recounted:
-            self._recounted.append(pair)
-        return self._record_room(*pair, aged) or recounted
-
-    def _record_room(self, old: StateNode | None, new: StateNode | None, aged: AbstractSet[str]) -> bool:
-        key = views.read_provider_id(new) if new is not None else ""
-        if old is not None and new is not None and key not in aged and _are_both_active(old, new):
-            before, now = self._base.build_node_of(old), self._base.build_node_of(new)
-            if _takes_no_more(before, now):
-                if (before.ports, before.attached) != (now.ports, now.attached):
-                    self._other.add(now.name)
-                elif before.left != now.left:
-                    self._fuller[now.name] = now
-                else:
-                    return False
-                return True
-        if old is not None:
-            self._other.add(views.read_name(old))
-        place = self._base.at.get(key)
-        if place is not None:
-            self._now |= 1 << place
-        return True
-
-    def affects_verdict(self, kept: CachedVerdict) -> bool:
-        if not kept.kinds and (self._fuller or self._other):
-            # Any node may have been the last with room for a pod; to reckon that again is quick.
-            return True
-        return bool(
-            not kept.used.keys().isdisjoint(self._other)
-            or any(_has_lost_room(node, kept.used) for node in self._fuller.values())
-            or (self._now and any(self._is_in_reach(wanted, place) for wanted, place in kept.reach.items()))
-            or any(self._counts_differ(rule) for rule in kept.rules)
-            or any(
-                group.selects_pod(pod.namespace, pod.labels)
-                for group in self._inverse_groups
-                for pod in kept.kinds
-            )
-        )
-
-    def _is_in_reach(self, wanted: PodSize, place: NodePosition | None) -> bool:
-        """Whether one of the nodes has room for such a pod now, and would have been asked."""
-        able = self._able.get(wanted)
-        if able is None:
-            able = self._able[wanted] = self._now & ~self._base.find_full_nodes(dict(wanted))
-        if place is not None and able:
-            able &= (1 << bisect_left(self._order, place)) - 1
-        return bool(able)
-
-    def _counts_differ(self, rule: AskedGroup) -> bool:
-        if not self._recounted:
-            return False
-        identity = build_group_key(*rule)
-        known = self._known.get(identity)
-        if known is None:
-            share, group = self._base.topology.compute_share, rule[0]
-            known = any(share(group, old) != share(group, new) for old, new in self._recounted)
-            self._known[identity] = known
-        return known
-
-    def _list_changed_inverse_groups(self) -> Iterator[TopologyGroup]:
-        """Rules of pods on these nodes that others must keep away from, old ones and new ones."""
-        for pair in self._recounted:
-            mine = [
-                dict(self._base.topology.list_inverse_groups(state)) if state is not None else {}
-                for state in pair
-            ]
-            for identity in mine[0].keys() ^ mine[1].keys():
-                yield (mine[0] | mine[1])[identity]
-
-
-def counts_the_same(old: StateNode, new: StateNode) -> bool:
-    """Whether no rule could tell one from the other: the same node to it, with the same pods."""
-    if find_topology_node(old) != find_topology_node(new) or list_present_pods(old) != list_present_pods(new):
-        return False
-    return [pod.spec.affinity for pod in list_anti_affinity_pods(old)] == [
-        pod.spec.affinity for pod in list_anti_affinity_pods(new)
-    ]
-
-
-def _are_both_active(old: StateNode, new: StateNode) -> bool:
-    return not views.is_deleting(old) and not views.is_deleting(new)
-
-
-def _takes_no_more(old: ExistingNode, new: ExistingNode) -> bool:
-    """Whether the node takes no pod now that it would not have taken before."""
-    if (old.name, old.hostname, old.initialized) != (new.name, new.hostname, new.initialized):
-        return False
-    if (old.taints, old.requirements, old.limits) != (new.taints, new.requirements, new.limits):
-        return False
-    if old.left.keys() != new.left.keys() or any(new.left[name] > old.left[name] for name in old.left):
-        return False
-    attached = all(names <= new.attached.get(driver, set()) for driver, names in old.attached.items())
-    return attached and all(port in new.ports for port in old.ports)
-
-
-def _has_lost_room(node: ExistingNode, used: Mapping[str, PodSize]) -> bool:
-    """Whether the node was to take pods that it has no room for any more."""
-    taken = used.get(node.name)
-    if taken is None:
-        return False
-    return node.overdrawn or any(amount > node.left.get(resource, 0) for resource, amount in taken)
-
+__all__ = ["UnchangedCheck", "VerdictCache", "recall_verdict"]
 
 # With more changes than one node in this many, finding out what still holds is not worth it.
 FEW = 10
 # Sizes of pods that are remembered as one; there are seldom more than some dozens.
 SIZES = 10_000
+# Budgets of pods decide which pods move, and those are compared one by one.
+_COMPARED = tuple(each.name for each in fields(Snapshot) if each.name not in ("nodes", "options", "budgets"))
+_REASONS = tuple(dict.fromkeys(method.reason for method in (EMPTY, DRIFTED, MULTI)))
 
 
 class VerdictCache:
@@ -386,15 +232,15 @@ def _is_alike(old: StateNode, new: StateNode) -> bool:
     return old is new or (counts_the_same(old, new) and views.read_labels(old) == views.read_labels(new))
 
 
-# Budgets of pods decide which pods move, and those are compared one by one.
-_APART = ("nodes", "options", "budgets")
-_COMPARED = tuple(each.name for each in fields(Snapshot) if each.name not in _APART)
-
-
 def _differs_in_nodes_only(before: DisruptionInput, now: DisruptionInput) -> bool:
     old, new = before.snapshot, now.snapshot
     if before.spot_to_spot != now.spot_to_spot or before.base_state.batch != now.base_state.batch:
         return False
+    return _has_same_rest(old, new)
+
+
+def _has_same_rest(old: Snapshot, new: Snapshot) -> bool:
+    """Whether all but the nodes, the budgets of pods and the time is the same."""
     if replace(old.options, now=new.options.now) != new.options:
         return False
     pairs = ((getattr(old, name), getattr(new, name)) for name in _COMPARED)
@@ -412,3 +258,65 @@ def _has_same_budgets(old: Snapshot, new: Snapshot) -> bool:
 def recall_verdict(inputs: DisruptionInput, candidate: Candidate) -> ConsolidationVerdict:
     """The verdict on one candidate, worked out only if it was not known or may have changed."""
     return inputs.cache.get_part(VerdictCache).find_verdict(inputs, candidate)
+
+
+class UnchangedCheck:
+    """The world in which every method found nothing, for no longer than `limit` seconds."""
+
+    def __init__(self, limit: float) -> None:
+        self._limit = limit
+        self._inputs: DisruptionInput | None = None
+        self._since = 0.0
+
+    def remember_input(self, inputs: DisruptionInput, now: float) -> None:
+        """Nothing was found in this world."""
+        self._inputs, self._since = (None if _depends_on_clock(inputs) else inputs), now
+
+    def is_unchanged(self, inputs: DisruptionInput, now: float) -> bool:
+        """Whether this is still that world, with budgets that allow what they allowed then."""
+        before = self._inputs
+        if before is None or now - self._since >= self._limit:
+            return False
+        if not _is_same_input(before, inputs):
+            return False
+        counted = inputs.with_facts(dataclasses.replace(inputs.facts, pool_counts=before.pool_counts))
+        return _list_left(before) == _list_left(counted)
+
+
+def _depends_on_clock(inputs: DisruptionInput) -> bool:
+    """Something goes by the clock alone: a rest between moves, or nodes that have to come up first."""
+    pools = inputs.pools.values()
+    if any(
+        policy.read_policy(pool).rest or conditions.find_condition(pool, conditions.DRIFT_PAUSED)
+        for pool in pools
+    ):
+        return True
+    if any(_is_backing_off(pool, inputs) for pool in pools):
+        return True
+    return any(map(drift_waves.can_pause, pools)) and not all(
+        map(views.is_initialized, inputs.snapshot.nodes)
+    )
+
+
+def _is_backing_off(pool: NodePool, inputs: DisruptionInput) -> bool:
+    """After a loss: until the wait is over, and its condition gone."""
+    waits = list_backoffs(read_setbacks(pool), inputs.snapshot.options.now)
+    return bool(waits) or conditions.find_condition(pool, conditions.REPLACEMENTS_LOST) is not None
+
+
+def _list_left(inputs: DisruptionInput) -> list[tuple[int, ...]]:
+    found = [compute_allowances(inputs, reason) for reason in _REASONS]
+    return [tuple(each.count_left(pool) for each in found) for pool in inputs.pools]
+
+
+def _is_same_input(before: DisruptionInput, now: DisruptionInput) -> bool:
+    old, new = before.snapshot, now.snapshot
+    if len(old.nodes) != len(new.nodes) or any(a is not b for a, b in zip(old.nodes, new.nodes, strict=True)):
+        return False
+    if (before.queued, before.buffered, before.excluded_zones) != (
+        now.queued,
+        now.buffered,
+        now.excluded_zones,
+    ):
+        return False
+    return _has_same_rest(old, new) and (old.budgets is new.budgets or old.budgets == new.budgets)

@@ -11,8 +11,8 @@ from dovetail.api import labels
 from dovetail.api.pod import Pod
 from dovetail.disruption import policy
 from dovetail.disruption.candidates import sort_by_ratio
-from dovetail.disruption.choose import choose_multi_node, choose_single_node
 from dovetail.disruption.command import MULTI, SINGLE, Command
+from dovetail.disruption.methods.consolidation import choose_multi_node, choose_single_node
 from dovetail.disruption.policy import PoolTotals, can_approve, compute_score, compute_totals, score_command
 from dovetail.scheduling.model.snapshot import StateNode
 from support.builders import node, owner, pod

@@ -13,12 +13,9 @@ from dovetail.api.pod import Pod
 from dovetail.disruption import policy
 from dovetail.disruption.blocked_reason import BlockedReason
 from dovetail.disruption.budgets import compute_allowances
-from dovetail.disruption.choose import (
-    DisruptionChoice,
-    choose_empty_nodes,
-    choose_multi_node,
-    choose_single_node,
-)
+from dovetail.disruption.choose import DisruptionChoice
+from dovetail.disruption.methods.consolidation import choose_multi_node, choose_single_node
+from dovetail.disruption.methods.emptiness import choose_empty_nodes
 from dovetail.disruption.validate import CHURN, InvalidCommand, validate_candidates
 from dovetail.settings import Settings
 from dovetail.settings.value_kinds import Rate

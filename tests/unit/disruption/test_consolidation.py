@@ -14,14 +14,11 @@ from dovetail.api.pod import Pod
 from dovetail.disruption.candidates import (
     UNCONSOLIDATABLE,
 )
-from dovetail.disruption.choose import (
-    DisruptionChoice,
-    choose_empty_nodes,
-    choose_multi_node,
-    choose_single_node,
-)
+from dovetail.disruption.choose import DisruptionChoice
 from dovetail.disruption.command import Command
 from dovetail.disruption.inputs import DisruptionInput
+from dovetail.disruption.methods.consolidation import choose_multi_node, choose_single_node
+from dovetail.disruption.methods.emptiness import choose_empty_nodes
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.requirements import Values
 from dovetail.scheduling.model.snapshot import StateNode, Storage

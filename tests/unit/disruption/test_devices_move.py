@@ -11,9 +11,10 @@ from dovetail.api.core import ObjectReference
 from dovetail.api.meta import ObjectMeta
 from dovetail.api.pod import Pod, PodResourceClaim
 from dovetail.api.quantity import Quantity
-from dovetail.disruption.choose import choose_drift, choose_multi_node, choose_single_node
 from dovetail.disruption.command import Command
 from dovetail.disruption.inputs import DisruptionInput
+from dovetail.disruption.methods.consolidation import choose_multi_node, choose_single_node
+from dovetail.disruption.methods.drift import choose_drift
 from dovetail.disruption.simulation.simulate import simulate_scheduling
 from dovetail.scheduling.model.device_objects import (
     AllocatedDevice,

@@ -13,16 +13,18 @@ from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
 from dovetail.disruption.candidates import BLOCKED, DisruptionClass
-from dovetail.disruption.choose import DisruptionChoice, choose_drift, choose_static_drift
+from dovetail.disruption.choose import DisruptionChoice
 from dovetail.disruption.methods.drift import (
     NODEPOOL_DRIFTED,
     REQUIREMENTS_DRIFTED,
+    choose_drift,
+    choose_static_drift,
     count_static_replacements,
     find_pool_drift,
     is_old_enough,
     is_type_gone,
-    sort_by_drift,
 )
+from dovetail.disruption.methods.drift_waves import sort_by_drift
 from dovetail.scheduling.model.snapshot import StateNode
 from support.builders import NOW, condition, nodeclaim, nodepool, owner, pod
 from support.disruption import going, names_of, pdb, pool, scene, state

@@ -12,8 +12,8 @@ from dovetail.api import labels
 from dovetail.api.nodepool import Budget
 from dovetail.api.pod import Pod
 from dovetail.disruption.blocked_reason import BlockedReason
-from dovetail.disruption.choose import choose_drift, choose_static_drift
 from dovetail.disruption.methods import drift_waves
+from dovetail.disruption.methods.drift import choose_drift, choose_static_drift
 from dovetail.disruption.methods.drift_waves import DriftFlow
 from dovetail.scheduling.model.snapshot import StateNode
 from support.builders import NOW, nodeclaim, owner, pod

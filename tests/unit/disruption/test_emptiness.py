@@ -6,8 +6,9 @@ import pytest
 
 from dovetail.disruption.blocked_reason import BlockedReason
 from dovetail.disruption.candidates import UNCONSOLIDATABLE
-from dovetail.disruption.choose import DisruptionChoice, choose_empty_nodes
+from dovetail.disruption.choose import DisruptionChoice
 from dovetail.disruption.command import EMPTY
+from dovetail.disruption.methods.emptiness import choose_empty_nodes
 from dovetail.disruption.validate import BUDGET, CHURN, validate_empty_nodes
 from dovetail.scheduling.model.snapshot import StateNode
 from support.builders import NOW, condition, owner, pod

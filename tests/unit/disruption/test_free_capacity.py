@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from dovetail.api.pod import Pod
-from dovetail.disruption.choose import choose_drift
 from dovetail.disruption.inputs import DisruptionInput
+from dovetail.disruption.methods.drift import choose_drift
 from dovetail.disruption.simulation.simulate import build_remaining_input
 from dovetail.scheduling.model import state_node as views
 from support.builders import NOW, owner, pod

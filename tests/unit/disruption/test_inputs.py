@@ -21,8 +21,8 @@ from dovetail.app.solved_plan import build_disruption_input
 from dovetail.cli.views.nodes import explain_node
 from dovetail.disruption.blocked_reason import BlockedReason
 from dovetail.disruption.candidates import MANY, DisruptionClass, _Evaluations, find_candidates
-from dovetail.disruption.choose import choose_drift
 from dovetail.disruption.inputs import DisruptionInput, SnapshotFacts
+from dovetail.disruption.methods.drift import choose_drift
 from dovetail.disruption.methods.rebalance import _restrict_to_zone
 from dovetail.disruption.projection import _apply_command, exclude_candidates, project_commands
 from dovetail.disruption.report import build_report

@@ -9,9 +9,13 @@ import pytest
 
 from dovetail.api import labels
 from dovetail.api.pod import Pod
-from dovetail.disruption.choose import choose_multi_node, choose_single_node, interleave_pools
 from dovetail.disruption.command import MULTI, Command
-from dovetail.disruption.methods.consolidation import find_same_type_price
+from dovetail.disruption.methods.consolidation import (
+    choose_multi_node,
+    choose_single_node,
+    find_same_type_price,
+    interleave_pools,
+)
 from dovetail.disruption.validate import (
     BUDGET,
     CHURN,

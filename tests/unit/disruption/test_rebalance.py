@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from dovetail.api import labels
-from dovetail.disruption.command import Command
+from dovetail.disruption.command import REBALANCE, Command
 from dovetail.disruption.inputs import DisruptionInput
-from dovetail.disruption.methods.rebalance import REBALANCE, choose_rebalance
+from dovetail.disruption.methods.rebalance import choose_rebalance
 from dovetail.disruption.validate import InvalidCommand, validate_command
 from dovetail.scheduling.model.requirements import Values
 from support.builders import owner, pod

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dovetail.disruption.choose import choose_single_node
 from dovetail.disruption.inputs import DisruptionInput
-from dovetail.disruption.methods.consolidation import LEFT_OVER
+from dovetail.disruption.methods.consolidation import choose_single_node
+from dovetail.disruption.verdict import LEFT_OVER
 from support.builders import owner, pod
 from support.disruption import SMALL, machine, scene, state
 

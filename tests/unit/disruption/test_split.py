@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from dovetail.api import labels
 from dovetail.api.pod import Pod
-from dovetail.disruption.choose import choose_multi_node, choose_single_node, choose_split
 from dovetail.disruption.command import MANY
+from dovetail.disruption.methods.consolidation import choose_multi_node, choose_single_node
+from dovetail.disruption.methods.split import choose_split
 from dovetail.disruption.validate import BUDGET, SCHEDULING, InvalidCommand, validate_command
 from dovetail.scheduling import solve
 from dovetail.scheduling.model.plan import Plan

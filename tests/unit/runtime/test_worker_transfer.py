@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
-from dovetail.disruption import choose
 from dovetail.disruption.command import ConsolidationVerdict
 from dovetail.disruption.inputs import DisruptionInput
+from dovetail.disruption.methods.consolidation import evaluate_nodes, list_single_node_queue
 from dovetail.runtime import compute
 from dovetail.runtime.compute import WorkerPool, inline
 from dovetail.runtime.worker_transfer import ParcelSender, serve_parcel
@@ -31,9 +31,9 @@ async def test_any_number_of_workers_sees_what_one_would(count: int, monkeypatch
     try:
         for seed in (3, 4):
             world = random_world(seed, most=20)
-            keys = choose.list_single_node_queue(world)
-            alone = await inline.map_items(choose.evaluate_nodes, world, keys)
-            assert told(await workers.map_items(choose.evaluate_nodes, world, keys)) == told(alone)
+            keys = list_single_node_queue(world)
+            alone = await inline.map_items(evaluate_nodes, world, keys)
+            assert told(await workers.map_items(evaluate_nodes, world, keys)) == told(alone)
         results = await workers.map_items(where, "w", range(60))
         assert [item for _, item, _ in results] == list(range(60))
         assert len({pid for _, _, pid in results}) == count

@@ -12,8 +12,8 @@ from dovetail.api.core import Node, Taint
 from dovetail.api.nodepool import Budget, NodePool
 from dovetail.api.numbers import LARGEST, SMALLEST, clamp_integer, parse_integer
 from dovetail.api.pod import Pod, Toleration
-from dovetail.disruption import choose
 from dovetail.disruption.budgets import count_allowed_or_zero
+from dovetail.disruption.methods.emptiness import choose_empty_nodes
 from dovetail.scheduling.model.requirements import parse_values
 from dovetail.scheduling.model.snapshot import (
     SchedulingOptions,
@@ -91,7 +91,7 @@ def test_a_budget_of_five_thousand_digits_closes_its_own_pool_only(nodes: str) -
     document["spec"]["disruption"]["budgets"] = [{"nodes": nodes}]
     absurd = replace(codec.convert(NodePool, document), status=pool("absurd").status)
     of = scene(state("a"), state("b", pool="absurd"), pools=[pool(), absurd])
-    assert [each.name for each in choose.choose_empty_nodes(of).commands[0].candidates] == ["a"]
+    assert [each.name for each in choose_empty_nodes(of).commands[0].candidates] == ["a"]
     assert count_allowed_or_zero((Budget(nodes=nodes),), "Empty", NOW, 10) == 0
 
 

@@ -13,9 +13,13 @@ from dovetail.api.bad_items import SetAside, mark_set_aside, reason_of
 from dovetail.api.core import PodDisruptionBudget
 from dovetail.api.pod import Pod
 from dovetail.api.quantity import Quantity
-from dovetail.disruption import choose
 from dovetail.disruption.blocked_reason import BlockedReason
 from dovetail.disruption.candidates import DisruptionClass, evaluate_node
+from dovetail.disruption.choose import DisruptionChoice
+from dovetail.disruption.methods.consolidation import choose_multi_node, choose_single_node
+from dovetail.disruption.methods.drift import choose_drift
+from dovetail.disruption.methods.emptiness import choose_empty_nodes
+from dovetail.disruption.methods.split import choose_split
 from dovetail.scheduling.bad_objects import decide_without_bad_objects
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.plan import Plan
@@ -146,7 +150,7 @@ def test_a_node_with_a_pod_that_cannot_be_read_takes_no_more_pods_and_is_not_dis
     assert named(plan.set_aside) == [("Pod", "bad")]
     assert not plan.existing
     assert "default/bad" not in plan.unschedulable, "it runs; only what waits is told that it waits"
-    choice = choose.choose_single_node(scene(mixed, state("empty")))
+    choice = choose_single_node(scene(mixed, state("empty")))
     assert all(each.name != "mixed" for command in choice.commands for each in command.candidates)
     assert [each.blocked_reason for each in choice.blocked if each.name == "mixed"] == [
         BlockedReason.SET_ASIDE
@@ -156,15 +160,15 @@ def test_a_node_with_a_pod_that_cannot_be_read_takes_no_more_pods_and_is_not_dis
 @pytest.mark.parametrize(
     "method",
     [
-        choose.choose_empty_nodes,
-        choose.choose_drift,
-        choose.choose_multi_node,
-        choose.choose_single_node,
-        choose.choose_split,
+        choose_empty_nodes,
+        choose_drift,
+        choose_multi_node,
+        choose_single_node,
+        choose_split,
     ],
 )
 def test_disruption_goes_on_beside_a_node_that_makes_it_fail(
-    method: Callable[..., choose.DisruptionChoice],
+    method: Callable[..., DisruptionChoice],
 ) -> None:
     others = (state("a", drifted=NOW), state("b", pod("b-0", cpu="100m", owned_by=RS)), state("c"))
     bad = poisoned_node()
@@ -177,7 +181,7 @@ def test_a_node_that_is_set_aside_is_neither_empty_nor_removable() -> None:
     made = state("bad", drifted=NOW)
     assert made.node is not None
     marked = replace(made, node=mark_set_aside(made.node, "its memory cannot be counted"))
-    for method in (choose.choose_empty_nodes, choose.choose_drift, choose.choose_single_node):
+    for method in (choose_empty_nodes, choose_drift, choose_single_node):
         assert not method(scene(marked)).commands
     found = evaluate_node(scene(marked), marked, DisruptionClass.EVENTUAL)
     assert "Node bad is set aside: its memory cannot be counted" in str(getattr(found, "why", ""))
@@ -186,7 +190,7 @@ def test_a_node_that_is_set_aside_is_neither_empty_nor_removable() -> None:
 def test_a_pool_that_is_set_aside_neither_grows_nor_is_disrupted() -> None:
     bad = mark_set_aside(pool("bad"), "its budgets cannot be read")
     of = scene(state("a", pool="bad"), state("b"), pools=[bad, pool()])
-    assert [each.name for each in choose.choose_empty_nodes(of).commands[0].candidates] == ["b"]
+    assert [each.name for each in choose_empty_nodes(of).commands[0].candidates] == ["b"]
     assert {each.pool for each in solve(world(*PENDING, pools=(bad, nodepool("good")))).new_nodes} == {"good"}
 
 
@@ -197,7 +201,7 @@ def test_a_disruption_budget_that_is_set_aside_lets_none_of_its_pods_go(selected
     marked = mark_set_aside(replace(budget, spec=spec), "it cannot be read")
     web = state("a", pod("web", labels={"app": "web"}, owned_by=RS), drifted=NOW)
     other = state("b", pod("other", namespace="elsewhere", labels={"app": "web"}, owned_by=RS), drifted=NOW)
-    choice = choose.choose_drift(scene(web, other, pdbs=[marked]), at_once=None)
+    choice = choose_drift(scene(web, other, pdbs=[marked]), at_once=None)
     gone = [candidate.name for each in choice.commands for candidate in each.candidates]
     assert gone == ["b"]
 
@@ -206,7 +210,7 @@ def test_a_disruption_budget_that_makes_disruption_fail_lets_none_of_its_pods_go
     budget: PodDisruptionBudget = replace(pdb("bad", allowed=5), status=POISON)
     web = state("a", pod("web", labels={"app": "web"}, owned_by=RS), drifted=NOW)
     other = state("b", pod("other", labels={"app": "other"}, owned_by=RS), drifted=NOW)
-    choice = choose.choose_drift(scene(web, other, pdbs=[budget]), at_once=None)
+    choice = choose_drift(scene(web, other, pdbs=[budget]), at_once=None)
     assert [c.name for each in choice.commands for c in each.candidates] == ["b"]
     assert named(choice.set_aside) == [("PodDisruptionBudget", "bad")]
 

@@ -21,9 +21,10 @@ from dovetail.disruption.candidates import (
 )
 from dovetail.disruption.command import DRIFTED, EMPTY, SINGLE, Method
 from dovetail.disruption.inputs import DisruptionInput
-from dovetail.disruption.methods.consolidation import compute_consolidation, explain_unconsolidatable
+from dovetail.disruption.methods.consolidation import explain_unconsolidatable
 from dovetail.disruption.methods.drift_waves import limit_drift
 from dovetail.disruption.methods.emptiness import explain_not_empty
+from dovetail.disruption.verdict import compute_consolidation
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.resources import (
     Nano,

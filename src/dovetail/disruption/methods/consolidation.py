@@ -1,44 +1,62 @@
-"""Fewer or cheaper nodes for the same pods: one node at a time, or many for one."""
+"""Consolidation: fewer or cheaper nodes for the same pods, one node at a time or many for one.
+
+Why is a node not consolidated? `find_candidates` says it of every method; here, in order: its NodePool or
+its labels (`explain_unconsolidatable`), a rest (`start_consolidation`), the budget, the score, and the
+verdict of the simulation (disruption/verdict.py).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from math import inf
 
-from msgspec.structs import replace
-
 from dovetail.api import conditions, labels
+from dovetail.disruption import policy
+from dovetail.disruption.bad_objects import report_bad_objects, skip_bad_objects
+from dovetail.disruption.blocked_reason import BlockedReason
+from dovetail.disruption.budgets import compute_allowances
 from dovetail.disruption.candidates import (
+    QUIET,
+    UNCONSOLIDATABLE,
+    BlockedNode,
     Candidate,
+    DisruptionClass,
+    evaluate_node,
+    find_candidates,
+    sort_by_ratio,
 )
-from dovetail.disruption.command import Command, ConsolidationVerdict, Method
+from dovetail.disruption.choose import DisruptionChoice, ShouldStop, has_budget, never_stop, split_by_reason
+from dovetail.disruption.command import MULTI, Command, ConsolidationVerdict, Method
 from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.methods.emptiness import is_consolidation_disabled
-from dovetail.disruption.robustness import is_replacement_robust
-from dovetail.disruption.simulation.simulate import list_moving_pods, simulate_scheduling
-from dovetail.disruption.simulation.what_if import WhatIfScheduler
-from dovetail.scheduling.bill import sum_prices
-from dovetail.scheduling.model.instance_types import InstanceType, check_min_values, find_cheapest_offering
-from dovetail.scheduling.model.plan import Plan, PlannedNode
-from dovetail.scheduling.model.requirements import Requirements, Values
+from dovetail.disruption.verdict import build_command, compute_consolidation, keep_types, list_cheaper_types
+from dovetail.disruption.verdict_cache import recall_verdict
+from dovetail.scheduling.model import state_node as views
+from dovetail.scheduling.model.instance_types import find_cheapest_offering
+from dovetail.scheduling.model.plan import PlannedNode
+from dovetail.scheduling.model.requirements import Requirements
+from dovetail.scheduling.model.snapshot import StateNode
 
 __all__ = [
-    "LEFT_OVER",
-    "SPOT_FLEXIBILITY",
+    "ConsolidationCandidates",
     "ConsolidationSearch",
-    "compute_consolidation",
+    "choose_multi_node",
+    "choose_single_node",
+    "evaluate_nodes",
     "explain_unconsolidatable",
-    "filter_by_price",
     "find_multi_node",
     "find_same_type_price",
+    "interleave_pools",
+    "list_single_node_queue",
+    "start_consolidation",
 ]
 
-SPOT_FLEXIBILITY = 15
+CONSOLIDATION = "consolidation"
+TOO_LITTLE = "the saving is too small for the disruption"
 # Karpenter looks no further than this; here it is where the search begins.
 AT_FIRST = 100
-NO_CHEAPER = "Can't replace with a cheaper node"
-LEFT_OVER = "Can't be sure of a saving: the scheduler may leave a pod over, and one more node would cost more"
 
 
 def explain_unconsolidatable(candidate: Candidate) -> str | None:
@@ -63,171 +81,166 @@ def explain_unconsolidatable(candidate: Candidate) -> str | None:
     return None if conditions.is_true(claim, conditions.CONSOLIDATABLE) else ""
 
 
-def compute_consolidation(
+@dataclass(frozen=True, slots=True)
+class ConsolidationCandidates:
+    """What consolidation has to choose from in one input, the best first, and the nodes blocked at once."""
+
+    eligible: int
+    blocked: tuple[BlockedNode, ...]
+    ordered: tuple[Candidate, ...]
+    totals: dict[str, policy.PoolTotals]
+
+
+def start_consolidation(
     inputs: DisruptionInput,
-    candidates: Sequence[Candidate],
-    method: Method,
-    seen: list[WhatIfScheduler] | None = None,
-) -> ConsolidationVerdict:
-    """Can these be removed, or replaced by one cheaper node? If not, why not. `seen` gets the simulations."""
-    if _cannot_save(inputs, candidates):
-        return ConsolidationVerdict(why=NO_CHEAPER)
-    simulations: list[WhatIfScheduler] = [] if seen is None else seen
-    # How many nodes it would take is told of single ones only.
-    outcome = simulate_scheduling(
-        inputs, candidates, consolidating=True, seen=simulations, most=1 if len(candidates) > 1 else None
+) -> tuple[DisruptionChoice, tuple[Candidate, ...], dict[str, policy.PoolTotals]]:
+    """Sifted once for all that is asked about an input: a sweep comes back for each of its parts."""
+    found: ConsolidationCandidates | None = inputs.notes.get(CONSOLIDATION)
+    if found is None:
+        found = inputs.notes[CONSOLIDATION] = _find_consolidation_candidates(inputs)
+    choice = DisruptionChoice(
+        compute_allowances(inputs, MULTI.reason), eligible=found.eligible, blocked=[*found.blocked]
     )
-    if outcome.problem:
-        return ConsolidationVerdict(why=outcome.problem)
-    new = outcome.plan.new_nodes
-    if not new:
-        return ConsolidationVerdict(
-            Command(method, tuple(candidates), plan=outcome.plan, savings=sum_prices(candidates))
-        )
-    if len(new) > 1:
-        return ConsolidationVerdict(why=f"Can't remove without creating {len(new)} candidates")
-    return _build_replacement(inputs, candidates, method, outcome.plan, simulations)
+    return choice, found.ordered, found.totals
 
 
-def _cannot_save(inputs: DisruptionInput, candidates: Sequence[Candidate]) -> bool:
-    """Pods that fit on no other node must share the one new node, and none that holds them is cheaper."""
-    if inputs.free_capacity.limited:
-        # Then the pods may have no place at all, and people should hear that instead.
-        return False
-    homeless = inputs.free_capacity.sum_unplaceable(
-        list_moving_pods(inputs, candidates), {candidate.key for candidate in candidates}
+def _find_consolidation_candidates(inputs: DisruptionInput) -> ConsolidationCandidates:
+    candidates, blocked = find_candidates(inputs, DisruptionClass.GRACEFUL)
+    mine, more = split_by_reason(candidates, explain_unconsolidatable)
+    now = inputs.snapshot.options.now
+    rested, resting = [], []
+    for candidate in sort_by_ratio(mine):
+        objection = policy.find_rest_block(candidate, now)
+        if objection is None:
+            rested.append(candidate)
+        else:
+            resting.append(
+                BlockedNode(candidate.state, objection.why, UNCONSOLIDATABLE, objection.blocked_reason)
+            )
+    return ConsolidationCandidates(
+        len(mine), (*blocked, *more, *resting), tuple(rested), policy.compute_totals(inputs, candidates)
     )
-    if homeless is None:
-        return False
-    cheapest = inputs.free_capacity.find_cheapest_price(homeless)
-    return cheapest is not None and cheapest >= sum_prices(candidates)
 
 
-def _build_replacement(
+@report_bad_objects
+def choose_single_node(
     inputs: DisruptionInput,
-    candidates: Sequence[Candidate],
-    method: Method,
-    plan: Plan,
-    simulations: Iterable[WhatIfScheduler],
-) -> ConsolidationVerdict:
-    found = filter_by_price(inputs, plan.new_nodes[0], sum_prices(candidates), candidates)
-    if isinstance(found, str):
-        return ConsolidationVerdict(why=found)
-    command = _build_command(inputs, candidates, method, plan, found)
-    kind, pods = inputs.types[found.pool][found.instance_type], list_moving_pods(inputs, candidates)
-    for what_if in simulations:
-        if what_if.plan is plan and not is_replacement_robust(
-            what_if, pods, found, kind, command.savings, inputs.free_capacity
-        ):
-            return ConsolidationVerdict(why=LEFT_OVER)
-    return ConsolidationVerdict(command)
+    first: AbstractSet[str] = frozenset(),
+    should_stop: ShouldStop = never_stop,
+    looked: Mapping[str, ConsolidationVerdict] | None = None,
+) -> DisruptionChoice:
+    """One node for a cheaper one or none. Pools named in `first` are looked at before the others.
 
-
-def filter_by_price(
-    inputs: DisruptionInput, node: PlannedNode, bound: float, candidates: Sequence[Candidate]
-) -> PlannedNode | str:
-    """The node as what costs less than the bound, in exchange for these; or why it cannot be had."""
-    spot_only = all(c.capacity_type == labels.SPOT for c in candidates)
-    allowed = node.requirements[labels.CAPACITY_TYPE]
-    if spot_only and labels.SPOT in allowed:
-        if not inputs.spot_to_spot:
-            return "SpotToSpotConsolidation is disabled, can't replace a spot node with a spot node"
-        node = _pin_to_spot(node)
-    options = _list_cheaper_types(inputs, node, bound)
-    if not isinstance(options, str) and spot_only and labels.SPOT in allowed and len(candidates) == 1:
-        options = _check_spot_flexibility(node.requirements, options)
-    if isinstance(options, str):
-        return options
-    if labels.SPOT in allowed and labels.ON_DEMAND in allowed and not spot_only:
-        node, options = _prefer_spot(inputs, node, options)
-        verdict = check_min_values(options, node.requirements)
-        if not verdict.met:
-            return f"Filtering by price: {verdict}"
-    return _keep_types(inputs, node, options)
-
-
-def _list_cheaper_types(inputs: DisruptionInput, node: PlannedNode, bound: float) -> list[InstanceType] | str:
-    """The node's types that would cost less than the bound even if a launch goes badly, cheapest first."""
-    prices = inputs.build_price_lookup(node)
-    listed = [(prices(name), name) for name in node.instance_types if name in inputs.types[node.pool]]
-    ordered = sorted((each for each in listed if each[0].least < inf), key=lambda each: each[0].least)
-    kept = [inputs.types[node.pool][name] for price, name in ordered if price.worst < bound]
-    if not kept:
-        return NO_CHEAPER
-    verdict = check_min_values(kept, node.requirements)
-    return kept if verdict.met else f"Filtering by price: {verdict}"
-
-
-def _check_spot_flexibility(
-    requirements: Requirements, options: list[InstanceType]
-) -> list[InstanceType] | str:
-    """One spot node for another only if many types would do: otherwise it would go on for ever."""
-    if len(options) < SPOT_FLEXIBILITY:
-        return (
-            f"SpotToSpotConsolidation requires {SPOT_FLEXIBILITY} cheaper instance type options than the "
-            f"current candidate to consolidate, got {len(options)}"
-        )
-    needed = check_min_values(options, requirements).needed if requirements.has_min_values else 0
-    return options[: max(SPOT_FLEXIBILITY, needed)]
-
-
-def _prefer_spot(
-    inputs: DisruptionInput, node: PlannedNode, options: list[InstanceType]
-) -> tuple[PlannedNode, list[InstanceType]]:
-    """Types were kept for their spot price, so if there is no spot to be had the launch must fail.
-
-    Types that are never sold as spot were kept for the price they have: alone, they need no pin.
+    `looked` are verdicts that are there already, by key; with them, the search ends where they do.
     """
-    pinned, undefined = _pin_to_spot(node), inputs.snapshot.options.flavour.well_known
-    sold = [o for o in options if find_cheapest_offering(o, pinned.requirements, undefined) is not None]
-    return (pinned, sold) if sold else (node, options)
+    choice, ordered, known = start_consolidation(inputs)
+    queue = interleave_pools(ordered, first)
+    unseen = {candidate.pool.name for candidate in queue}
+    for candidate in queue:
+        if looked is not None and candidate.key not in looked:
+            choice.unseen = frozenset(unseen)
+            break
+        if should_stop():
+            choice.timed_out, choice.unseen = True, frozenset(unseen)
+            return choice
+        unseen.discard(candidate.pool.name)
+        if has_budget(candidate, choice) and _try_candidate(inputs, candidate, known, choice, looked):
+            return choice
+    return choice
 
 
-def _pin_to_spot(node: PlannedNode) -> PlannedNode:
-    spot = Values(frozenset((labels.SPOT,)))
-    return replace(
-        node,
-        requirements=node.requirements.replace_key(labels.CAPACITY_TYPE, spot),
-        capacity_types=(labels.SPOT,),
+@skip_bad_objects
+def list_single_node_queue(inputs: DisruptionInput, first: AbstractSet[str] = frozenset()) -> list[str]:
+    """The keys of all that `single` would look at, in its order."""
+    return [candidate.key for candidate in interleave_pools(start_consolidation(inputs)[1], first)]
+
+
+@skip_bad_objects
+def evaluate_nodes(inputs: DisruptionInput, keys: Sequence[str]) -> list[ConsolidationVerdict]:
+    """A verdict on each, in brief; what was known the last time and still holds is not worked out again."""
+    states = {views.read_provider_id(state): state for state in inputs.snapshot.nodes}
+    return [_evaluate_state(inputs, states.get(key)) for key in keys]
+
+
+def _evaluate_state(inputs: DisruptionInput, state: StateNode | None) -> ConsolidationVerdict:
+    if state is None:
+        return ConsolidationVerdict(why="the node is set aside")
+    found = evaluate_node(inputs, state, DisruptionClass.GRACEFUL)
+    return (
+        recall_verdict(inputs, found).brief
+        if isinstance(found, Candidate)
+        else ConsolidationVerdict(why=found.why)
     )
 
 
-def _keep_types(inputs: DisruptionInput, node: PlannedNode, options: Sequence[InstanceType]) -> PlannedNode:
-    """The node with these types alone, and the offering and price that follow."""
-    undefined = inputs.snapshot.options.flavour.well_known
-    best = find_cheapest_offering(options[0], node.requirements, undefined)
-    assert best is not None, "only types with a usable offering are kept"
-    return replace(
-        node,
-        instance_types=tuple(each.name for each in options),
-        instance_type=options[0].name,
-        zone=best.zone,
-        capacity_type=best.capacity_type,
-        price=best.price,
+def _try_candidate(
+    inputs: DisruptionInput,
+    candidate: Candidate,
+    known: Mapping[str, policy.PoolTotals],
+    choice: DisruptionChoice,
+    looked: Mapping[str, ConsolidationVerdict] | None,
+) -> bool:
+    if not policy.can_approve(candidate, known):
+        choice.blocked.append(BlockedNode(candidate.state, TOO_LITTLE, QUIET, BlockedReason.UNBALANCED))
+        return False
+    verdict = (
+        recall_verdict(inputs, candidate)
+        if looked is None
+        else looked[candidate.key].with_candidate(candidate)
     )
+    if verdict.command is None:
+        choice.blocked.append(
+            BlockedNode(candidate.state, verdict.why, UNCONSOLIDATABLE, BlockedReason.NO_CHEAPER)
+        )
+        return False
+    objection = policy.find_policy_block(verdict.command)
+    if objection is not None:
+        choice.blocked.append(
+            BlockedNode(candidate.state, objection.why, UNCONSOLIDATABLE, objection.blocked_reason)
+        )
+        return False
+    if verdict.command.replacements:
+        choice.proposed.append(verdict.command)
+    choice.judged.append(policy.score_command(verdict.command, known))
+    if not choice.judged[-1].approved:
+        choice.blocked.append(BlockedNode(candidate.state, TOO_LITTLE, QUIET, BlockedReason.UNBALANCED))
+        return False
+    choice.commands.append(verdict.command)
+    return True
 
 
-def _build_command(
-    inputs: DisruptionInput, candidates: Sequence[Candidate], method: Method, plan: Plan, node: PlannedNode
-) -> Command:
-    return Command(method, tuple(candidates), (node,), plan, savings=sum_prices(candidates) - node.price)
+def interleave_pools(ordered: Sequence[Candidate], first: AbstractSet[str] = frozenset()) -> list[Candidate]:
+    """The first of each pool, then the second of each, so that no pool waits for another."""
+    by_pool: dict[str, list[Candidate]] = {}
+    for candidate in ordered:
+        by_pool.setdefault(candidate.pool.name, []).append(candidate)
+    pools = sorted(by_pool.items(), key=lambda item: item[0] not in first)
+    longest = max(map(len, by_pool.values()), default=0)
+    return [found[i] for i in range(longest) for _, found in pools if i < len(found)]
 
 
-def find_same_type_price(
-    inputs: DisruptionInput, candidates: Sequence[Candidate], node: PlannedNode
-) -> float:
-    """The price a replacement must beat: deleting three and launching one of them again is no gain."""
-    undefined = inputs.snapshot.options.flavour.well_known
-    lowest: dict[str, float] = {}
-    for candidate in candidates:
-        if candidate.instance_type is None:
-            continue
-        own = Requirements.from_labels(candidate.labels)
-        offering = find_cheapest_offering(candidate.instance_type, own, undefined)
-        price = offering.price if offering is not None else 0.0
-        name = candidate.instance_type.name
-        lowest[name] = min(lowest.get(name, inf), price)
-    return min((price for name, price in lowest.items() if name in node.instance_types), default=inf)
+@report_bad_objects
+def choose_multi_node(inputs: DisruptionInput, should_stop: ShouldStop = never_stop) -> DisruptionChoice:
+    """Many nodes for one or none."""
+    choice, ordered, known = start_consolidation(inputs)
+    within = [candidate for candidate in ordered if choice.allowance.take(candidate.pool.name)]
+    if len(within) < 2:
+        return choice
+
+    def accept(command: Command) -> bool:
+        if policy.find_policy_block(command) is not None:
+            return False
+        choice.judged.append(policy.score_command(command, known))
+        return choice.judged[-1].approved
+
+    found = find_multi_node(inputs, within, MULTI, accept, should_stop)
+    choice.timed_out, choice.proposed = found.timed_out, found.proposed
+    # One word per search: about the move that is made, or else about the last that was turned down.
+    last = [each for each in choice.judged if each.command is found.command] or choice.judged[-1:]
+    choice.judged = [each for each in last if each.approved or each.scores]
+    if found.command is not None:
+        choice.commands.append(found.command)
+    return choice
 
 
 @dataclass
@@ -244,7 +257,7 @@ def find_multi_node(
     ordered: Sequence[Candidate],
     method: Method,
     accept: Callable[[Command], bool],
-    should_stop: Callable[[], bool] = lambda: False,
+    should_stop: ShouldStop = never_stop,
 ) -> ConsolidationSearch:
     """The longest prefix that one node or none can replace, by bisection; of many, by steps beyond."""
     found = ConsolidationSearch()
@@ -268,7 +281,7 @@ def find_multi_node(
 
 
 def _bisect_prefix(
-    most: int, could_go: Callable[[int], bool], found: ConsolidationSearch, should_stop: Callable[[], bool]
+    most: int, could_go: Callable[[int], bool], found: ConsolidationSearch, should_stop: ShouldStop
 ) -> None:
     low, high = 1, most - 1
     while low <= high:
@@ -307,9 +320,26 @@ def _filter_out_same_type(inputs: DisruptionInput, command: Command) -> Command 
     bound = find_same_type_price(inputs, command.candidates, node)
     if bound == inf:
         return command
-    kept = _list_cheaper_types(inputs, node, bound)
+    kept = list_cheaper_types(inputs, node, bound)
     if isinstance(kept, str) or command.plan is None:
         return None
-    return _build_command(
-        inputs, command.candidates, command.method, command.plan, _keep_types(inputs, node, kept)
+    return build_command(
+        inputs, command.candidates, command.method, command.plan, keep_types(inputs, node, kept)
     )
+
+
+def find_same_type_price(
+    inputs: DisruptionInput, candidates: Sequence[Candidate], node: PlannedNode
+) -> float:
+    """The price a replacement must beat: deleting three and launching one of them again is no gain."""
+    undefined = inputs.snapshot.options.flavour.well_known
+    lowest: dict[str, float] = {}
+    for candidate in candidates:
+        if candidate.instance_type is None:
+            continue
+        own = Requirements.from_labels(candidate.labels)
+        offering = find_cheapest_offering(candidate.instance_type, own, undefined)
+        price = offering.price if offering is not None else 0.0
+        name = candidate.instance_type.name
+        lowest[name] = min(lowest.get(name, inf), price)
+    return min((price for name, price in lowest.items() if name in node.instance_types), default=inf)

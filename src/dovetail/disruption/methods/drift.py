@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from dovetail.api import conditions, labels
+from dovetail.api import labels
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
-from dovetail.disruption.budgets import Allowance
-from dovetail.disruption.candidates import Candidate
+from dovetail.disruption.bad_objects import report_bad_objects
+from dovetail.disruption.blocked_reason import BlockedReason
+from dovetail.disruption.budgets import Allowance, compute_allowances
+from dovetail.disruption.candidates import BlockedNode, Candidate, DisruptionClass, find_candidates
+from dovetail.disruption.choose import DisruptionChoice, ShouldStop, has_budget, never_stop
 from dovetail.disruption.command import DRIFTED, Command
+from dovetail.disruption.inputs import DisruptionInput
+from dovetail.disruption.methods.drift_waves import limit_drift, sort_by_drift
+from dovetail.disruption.methods.emptiness import split_awaited
+from dovetail.disruption.projection import ProjectedInputs, exclude_candidates
+from dovetail.disruption.simulation.simulate import simulate_scheduling
+from dovetail.scheduling.bill import sum_prices
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.plan import PlannedNode
 from dovetail.scheduling.model.requirements import Requirements
@@ -20,11 +29,12 @@ __all__ = [
     "NODEPOOL_DRIFTED",
     "REQUIREMENTS_DRIFTED",
     "build_static_commands",
+    "choose_drift",
+    "choose_static_drift",
     "count_static_replacements",
     "find_pool_drift",
     "is_old_enough",
     "is_type_gone",
-    "sort_by_drift",
 ]
 
 NODEPOOL_DRIFTED = "NodePoolDrifted"
@@ -86,21 +96,94 @@ def _is_same_offering(requirements: Requirements, claim: NodeClaim) -> bool:
     return all(own[key] in requirements[key] for key in requirements if key in own)
 
 
-def sort_by_drift(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """The longest drifted first, those without pods to move before the others."""
-    drifted = [
-        c
-        for c in candidates
-        if c.state.claim is not None and conditions.is_true(c.state.claim, conditions.DRIFTED)
-    ]
+@report_bad_objects
+def choose_static_drift(inputs: DisruptionInput) -> DisruptionChoice:
+    """Drifted nodes of static pools, one for one, as many as budgets allow; where pods go is not asked."""
+    candidates, blocked = find_candidates(inputs, DisruptionClass.EVENTUAL)
+    order = [candidate for candidate in sort_by_drift(candidates) if candidate.pool.static]
+    choice = DisruptionChoice(
+        compute_allowances(inputs, DRIFTED.reason), eligible=len(order), blocked=blocked
+    )
+    limit_drift(inputs, choice.allowance)
+    choice.commands = build_static_commands(order, choice.allowance)
+    return choice
 
-    def since(candidate: Candidate) -> tuple[bool, float, str]:
-        claim = candidate.state.claim
-        state = conditions.find_condition(claim, conditions.DRIFTED) if claim else None
-        moment = state.last_transition_time if state else None
-        return bool(candidate.pods), moment.timestamp() if moment else 0.0, candidate.name
 
-    return sorted(drifted, key=since)
+@report_bad_objects
+def choose_drift(
+    inputs: DisruptionInput, at_once: int | None = 1, should_stop: ShouldStop = never_stop
+) -> DisruptionChoice:
+    """The longest drifted nodes that may be removed, each with as many replacements as its pods need.
+
+    Without a number, all that budgets let go now. Each sees those before it as done, and no pod moves to a
+    node that goes in the same turn, unless there is nowhere else.
+    """
+    candidates, blocked = find_candidates(inputs, DisruptionClass.EVENTUAL)
+    order = [candidate for candidate in sort_by_drift(candidates) if not candidate.pool.static]
+    empty = [candidate for candidate in order if not candidate.pods]
+    _, awaited = split_awaited(inputs, empty, for_buffers=False)
+    wanted = {each.name for each in awaited}
+    order, blocked = [each for each in order if each.name not in wanted], [*blocked, *awaited]
+    if at_once is not None:
+        return _choose_wave(inputs, inputs, order, blocked, at_once, should_stop)
+    due = _list_due(inputs, order)
+    together = _choose_wave(
+        inputs, exclude_candidates(inputs, due) if due else inputs, order, blocked, None, should_stop
+    )
+    if len(together.commands) == len(due) or should_stop():
+        return together
+    choice = _choose_wave(inputs, inputs, order, blocked, None, should_stop)
+    return choice if len(choice.commands) > len(together.commands) else together
+
+
+def _list_due(inputs: DisruptionInput, order: Sequence[Candidate]) -> list[Candidate]:
+    """The drifted nodes that budgets let be removed now."""
+    allowance = _compute_drift_allowance(inputs)
+    return [candidate for candidate in order if allowance.take(candidate.pool.name)]
+
+
+def _compute_drift_allowance(inputs: DisruptionInput) -> Allowance:
+    allowance = compute_allowances(inputs, DRIFTED.reason)
+    limit_drift(inputs, allowance)
+    return allowance
+
+
+def _choose_wave(
+    inputs: DisruptionInput,
+    seen: DisruptionInput,
+    order: Sequence[Candidate],
+    blocked: Sequence[BlockedNode],
+    at_once: int | None,
+    should_stop: ShouldStop,
+) -> DisruptionChoice:
+    """Commands for the first of these, as many as budgets allow, in a cluster seen so."""
+    choice = DisruptionChoice(_compute_drift_allowance(inputs), eligible=len(order), blocked=[*blocked])
+    worlds = ProjectedInputs(seen)
+    wanted: set[str] = set()  # nodes that pods of an earlier command go to
+    for candidate in order:
+        if len(choice.commands) == at_once or (choice.commands and should_stop()):
+            break
+        if candidate.name in wanted or not has_budget(candidate, choice):
+            continue
+        world = worlds.find_input_for(candidate)
+        if world is None:
+            break
+        outcome = simulate_scheduling(world, (candidate,), consolidating=False)
+        if outcome.problem:
+            if not choice.commands:
+                choice.blocked.append(
+                    BlockedNode(candidate.state, outcome.problem, blocked_reason=BlockedReason.NO_CHEAPER)
+                )
+            continue
+        own = {pod.full_name for pod in candidate.pods}
+        # What pods of others need is bought for them by the provisioner, and not a second time here.
+        new = tuple(node for node in outcome.plan.new_nodes if not own.isdisjoint(node.pods))
+        saved = candidate.price - sum_prices(new)
+        choice.commands.append(Command(DRIFTED, (candidate,), new, outcome.plan, saved))
+        choice.allowance.take(candidate.pool.name)
+        wanted |= {name for name, pods in outcome.plan.existing.items() if pods}
+        worlds.add_command(choice.commands[-1])
+    return choice
 
 
 def build_static_commands(order: Sequence[Candidate], allowance: Allowance) -> list[Command]:

@@ -34,7 +34,6 @@ from dovetail.disruption.candidates import (
 )
 from dovetail.disruption.command import DRIFTED
 from dovetail.disruption.inputs import DisruptionInput
-from dovetail.disruption.methods.drift import sort_by_drift
 from dovetail.disruption.policy import read_policy
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.plan import Plan, PlannedNode
@@ -53,6 +52,7 @@ __all__ = [
     "limit_drift",
     "list_drift_statuses",
     "plan_waves",
+    "sort_by_drift",
 ]
 
 PAUSED_WORD, GO_WORD = "paused", "go"
@@ -316,3 +316,20 @@ def _build_pod_key(pod: Pod) -> tuple[object, ...]:
 
 def _is_drifted(state: StateNode) -> bool:
     return state.claim is not None and conditions.is_true(state.claim, conditions.DRIFTED)
+
+
+def sort_by_drift(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """The longest drifted first, those without pods to move before the others."""
+    drifted = [
+        c
+        for c in candidates
+        if c.state.claim is not None and conditions.is_true(c.state.claim, conditions.DRIFTED)
+    ]
+
+    def since(candidate: Candidate) -> tuple[bool, float, str]:
+        claim = candidate.state.claim
+        state = conditions.find_condition(claim, conditions.DRIFTED) if claim else None
+        moment = state.last_transition_time if state else None
+        return bool(candidate.pods), moment.timestamp() if moment else 0.0, candidate.name
+
+    return sorted(drifted, key=since)

@@ -6,14 +6,18 @@ from collections.abc import Iterable, Sequence
 
 from dovetail.api import conditions
 from dovetail.api.nodepool import NodePool
+from dovetail.disruption.bad_objects import report_bad_objects
 from dovetail.disruption.blocked_reason import BlockedReason
-from dovetail.disruption.budgets import OVER_BUDGET, Allowance
+from dovetail.disruption.budgets import OVER_BUDGET, Allowance, compute_allowances
 from dovetail.disruption.candidates import (
     QUIET,
     BlockedNode,
     Candidate,
+    DisruptionClass,
+    find_candidates,
     sort_by_ratio,
 )
+from dovetail.disruption.choose import DisruptionChoice, split_by_reason
 from dovetail.disruption.command import EMPTY, Command
 from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.simulation.simulate import simulate_scheduling
@@ -24,12 +28,26 @@ __all__ = [
     "OVER_BUDGET",
     "build_delete_command",
     "build_empty_command",
+    "choose_empty_nodes",
     "explain_not_empty",
     "is_consolidation_disabled",
     "split_awaited",
 ]
 
 AWAITED = "pending pods, or pods of a node that is being removed, will need it"
+
+
+@report_bad_objects
+def choose_empty_nodes(inputs: DisruptionInput) -> DisruptionChoice:
+    """All empty nodes, as one command."""
+    candidates, blocked = find_candidates(inputs, DisruptionClass.GRACEFUL)
+    mine, more = split_by_reason(candidates, lambda candidate: explain_not_empty(inputs, candidate))
+    allowance = compute_allowances(inputs, EMPTY.reason)
+    free, awaited = split_awaited(inputs, mine)
+    command, turned_away = build_empty_command(free, allowance)
+    return DisruptionChoice(
+        allowance, [command] if command else [], len(mine), [*blocked, *more, *awaited, *turned_away]
+    )
 
 
 def build_empty_command(

@@ -8,7 +8,7 @@ asks of budgets, limits and pods what every consolidation asks.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import inf, nextafter
 
 from msgspec.structs import replace
@@ -24,19 +24,19 @@ from dovetail.disruption.candidates import (
     find_candidates,
     sort_by_ratio,
 )
-from dovetail.disruption.choose import DisruptionChoice
-from dovetail.disruption.command import Command, Method
+from dovetail.disruption.choose import DisruptionChoice, ShouldStop, never_stop
+from dovetail.disruption.command import REBALANCE, Command
 from dovetail.disruption.inputs import DisruptionInput
-from dovetail.disruption.methods.consolidation import explain_unconsolidatable, filter_by_price
+from dovetail.disruption.methods.consolidation import explain_unconsolidatable
 from dovetail.disruption.simulation.simulate import simulate_scheduling
+from dovetail.disruption.verdict import filter_by_price
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.plan import PlannedNode
 from dovetail.scheduling.model.requirements import Values
 
-__all__ = ["REBALANCE", "choose_rebalance", "find_move_to_zone"]
+__all__ = ["choose_rebalance", "find_move_to_zone"]
 
-REBALANCE = Method("Underutilized", "rebalance")
 # How many more nodes a zone must have: a move of one then leaves it no worse off than the other.
 UNEVEN = 2
 ANOTHER_ZONE = Taint(key="dovetail.sh/another-zone", effect="NoSchedule")
@@ -44,7 +44,7 @@ ANOTHER_ZONE = Taint(key="dovetail.sh/another-zone", effect="NoSchedule")
 
 @report_bad_objects
 def choose_rebalance(
-    inputs: DisruptionInput, returned: frozenset[str], should_stop: Callable[[], bool] = lambda: False
+    inputs: DisruptionInput, returned: frozenset[str], should_stop: ShouldStop = never_stop
 ) -> DisruptionChoice:
     """The first move towards balance that can be made, if there is one."""
     candidates = [

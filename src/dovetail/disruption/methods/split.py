@@ -14,19 +14,16 @@ from itertools import islice
 from msgspec.structs import replace
 
 from dovetail.api import labels
-from dovetail.disruption.candidates import (
-    Candidate,
-)
-from dovetail.disruption.command import Command, ConsolidationVerdict, Method
+from dovetail.disruption import policy
+from dovetail.disruption.bad_objects import report_bad_objects
+from dovetail.disruption.candidates import Candidate
+from dovetail.disruption.choose import DisruptionChoice, ShouldStop, never_stop
+from dovetail.disruption.command import MANY, Command, ConsolidationVerdict, Method
 from dovetail.disruption.inputs import DisruptionInput
-from dovetail.disruption.methods.consolidation import (
-    LEFT_OVER,
-    SPOT_FLEXIBILITY,
-    ConsolidationSearch,
-    filter_by_price,
-)
+from dovetail.disruption.methods.consolidation import ConsolidationSearch, start_consolidation
 from dovetail.disruption.robustness import is_split_robust
 from dovetail.disruption.simulation.simulate import SimulationResult, build_snapshot_without, list_moving_pods
+from dovetail.disruption.verdict import LEFT_OVER, SPOT_FLEXIBILITY, filter_by_price
 from dovetail.scheduling import solve
 from dovetail.scheduling.bill import sum_prices
 from dovetail.scheduling.model import state_node as views
@@ -35,7 +32,7 @@ from dovetail.scheduling.model.plan import Plan, PlannedNode
 from dovetail.scheduling.model.resources import compute_nano_requests
 from dovetail.scheduling.model.snapshot import Snapshot, StateNode
 
-__all__ = ["compute_split", "find_split"]
+__all__ = ["choose_split", "compute_split", "find_split"]
 
 MOST_AT_ONCE = 100
 MOST_NEW = 50
@@ -44,12 +41,30 @@ DUST = 1e-9
 NO_GAIN = "Can't replace with several cheaper nodes"
 
 
+@report_bad_objects
+def choose_split(inputs: DisruptionInput, should_stop: ShouldStop = never_stop) -> DisruptionChoice:
+    """Some nodes for several cheaper ones, where their pools ask for that."""
+    choice, ordered, known = start_consolidation(inputs)
+    mine = [candidate for candidate in ordered if policy.read_policy(candidate.pool).many]
+    within = [candidate for candidate in mine if choice.allowance.take(candidate.pool.name)]
+
+    def accept(command: Command) -> bool:
+        return policy.find_policy_block(command) is None and policy.score_command(command, known).approved
+
+    found = find_split(inputs, within, MANY, accept, should_stop)
+    choice.timed_out, choice.proposed = found.timed_out, found.proposed
+    if found.command is not None:
+        choice.commands.append(found.command)
+        choice.judged = [each for each in (policy.score_command(found.command, known),) if each.scores]
+    return choice
+
+
 def find_split(
     inputs: DisruptionInput,
     ordered: Sequence[Candidate],
     method: Method,
     accept: Callable[[Command], bool],
-    should_stop: Callable[[], bool] = lambda: False,
+    should_stop: ShouldStop = never_stop,
 ) -> ConsolidationSearch:
     """The set whose exchange saves most, of those looked at: each alone, and the most wasteful together."""
     found = ConsolidationSearch()

@@ -1,0 +1,184 @@
+"""What changed between two inputs, and which verdicts on nodes that affects.
+
+A verdict depends on little: the node and its pods; where these would go, which no other node changes unless
+it comes earlier in the order and has more room for one of them, or was to take some and no longer can; and
+the counts of the rules that bind them. Of two worlds that differ in a few nodes, most verdicts hold in both.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from dovetail.api.pod import Pod, Toleration
+from dovetail.disruption.command import ConsolidationVerdict
+from dovetail.disruption.inputs import DisruptionInput
+from dovetail.scheduling.model import state_node as views
+from dovetail.scheduling.model.snapshot import StateNode
+from dovetail.scheduling.sequential.nodes import ExistingNode
+from dovetail.scheduling.topology.group import TopologyGroup
+from dovetail.scheduling.topology.tracker import (
+    build_group_key,
+    find_topology_node,
+    list_anti_affinity_pods,
+    list_present_pods,
+)
+
+__all__ = [
+    "AskedGroup",
+    "CachedVerdict",
+    "NodeChanges",
+    "NodePosition",
+    "PodSize",
+    "StatePair",
+    "counts_the_same",
+]
+
+NodePosition = tuple[bool, str]
+"""Where a node stands in the order in which nodes are tried."""
+PodSize = frozenset[tuple[str, int]]
+AskedGroup = tuple[TopologyGroup, tuple[Toleration, ...] | None]
+StatePair = tuple[StateNode | None, StateNode | None]
+"""A node as it was and as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class CachedVerdict:
+    """A verdict and all it depends on.
+
+    `used` are the nodes that were to take pods, with how much; `reach` says how far in the order each kind
+    of pod looked, None if past all nodes. Without `kinds`, free capacity alone decided it.
+    """
+
+    state: StateNode
+    pods: tuple[Pod, ...]
+    verdict: ConsolidationVerdict
+    used: Mapping[str, PodSize]
+    reach: Mapping[PodSize, NodePosition | None]
+    rules: tuple[AskedGroup, ...]
+    kinds: tuple[Pod, ...]
+
+
+class NodeChanges:
+    """Some nodes were one thing and are another now; of `aged` ones, only their age says otherwise."""
+
+    def __init__(self, inputs: DisruptionInput, pairs: Iterable[StatePair], aged: AbstractSet[str]) -> None:
+        self._base = inputs.base_state
+        self._other: set[str] = set()
+        self._fuller: dict[str, ExistingNode] = {}
+        # Nodes that may take a pod they would not have taken before.
+        self._now = 0
+        self._recounted: list[StatePair] = []
+        # How many nodes are news to others.
+        self.size = sum(self._record_pair(pair, aged) for pair in pairs)
+        self._order = [(not views.is_initialized(s), views.read_name(s)) for s in self._base.states]
+        self._known: dict[tuple[object, ...], bool] = {}
+        self._able: dict[PodSize, int] = {}
+        self._inverse_groups = list(self._list_changed_inverse_groups())
+
+    def _record_pair(self, pair: StatePair, aged: AbstractSet[str]) -> bool:
+        """Take down what is new about a node; whether there is anything."""
+        recounted = pair[0] is None or pair[1] is None or not counts_the_same(pair[0], pair[1])
+        if recounted:
+            self._recounted.append(pair)
+        return self._record_room(*pair, aged) or recounted
+
+    def _record_room(self, old: StateNode | None, new: StateNode | None, aged: AbstractSet[str]) -> bool:
+        key = views.read_provider_id(new) if new is not None else ""
+        if old is not None and new is not None and key not in aged and _are_both_active(old, new):
+            before, now = self._base.build_node_of(old), self._base.build_node_of(new)
+            if _takes_no_more(before, now):
+                if (before.ports, before.attached) != (now.ports, now.attached):
+                    self._other.add(now.name)
+                elif before.left != now.left:
+                    self._fuller[now.name] = now
+                else:
+                    return False
+                return True
+        if old is not None:
+            self._other.add(views.read_name(old))
+        place = self._base.at.get(key)
+        if place is not None:
+            self._now |= 1 << place
+        return True
+
+    def affects_verdict(self, kept: CachedVerdict) -> bool:
+        if not kept.kinds and (self._fuller or self._other):
+            # Any node may have been the last with room for a pod; to reckon that again is quick.
+            return True
+        return bool(
+            not kept.used.keys().isdisjoint(self._other)
+            or any(_has_lost_room(node, kept.used) for node in self._fuller.values())
+            or (self._now and any(self._is_in_reach(wanted, place) for wanted, place in kept.reach.items()))
+            or any(self._counts_differ(rule) for rule in kept.rules)
+            or any(
+                group.selects_pod(pod.namespace, pod.labels)
+                for group in self._inverse_groups
+                for pod in kept.kinds
+            )
+        )
+
+    def _is_in_reach(self, wanted: PodSize, place: NodePosition | None) -> bool:
+        """Whether one of the nodes has room for such a pod now, and would have been asked."""
+        able = self._able.get(wanted)
+        if able is None:
+            able = self._able[wanted] = self._now & ~self._base.find_full_nodes(dict(wanted))
+        if place is not None and able:
+            able &= (1 << bisect_left(self._order, place)) - 1
+        return bool(able)
+
+    def _counts_differ(self, rule: AskedGroup) -> bool:
+        if not self._recounted:
+            return False
+        identity = build_group_key(*rule)
+        known = self._known.get(identity)
+        if known is None:
+            share, group = self._base.topology.compute_share, rule[0]
+            known = any(share(group, old) != share(group, new) for old, new in self._recounted)
+            self._known[identity] = known
+        return known
+
+    def _list_changed_inverse_groups(self) -> Iterator[TopologyGroup]:
+        """Rules of pods on these nodes that others must keep away from, old ones and new ones."""
+        for pair in self._recounted:
+            mine = [
+                dict(self._base.topology.list_inverse_groups(state)) if state is not None else {}
+                for state in pair
+            ]
+            for identity in mine[0].keys() ^ mine[1].keys():
+                yield (mine[0] | mine[1])[identity]
+
+
+def counts_the_same(old: StateNode, new: StateNode) -> bool:
+    """Whether no rule could tell one from the other: the same node to it, with the same pods."""
+    if find_topology_node(old) != find_topology_node(new) or list_present_pods(old) != list_present_pods(new):
+        return False
+    return [pod.spec.affinity for pod in list_anti_affinity_pods(old)] == [
+        pod.spec.affinity for pod in list_anti_affinity_pods(new)
+    ]
+
+
+def _are_both_active(old: StateNode, new: StateNode) -> bool:
+    return not views.is_deleting(old) and not views.is_deleting(new)
+
+
+def _takes_no_more(old: ExistingNode, new: ExistingNode) -> bool:
+    """Whether the node takes no pod now that it would not have taken before."""
+    if (old.name, old.hostname, old.initialized) != (new.name, new.hostname, new.initialized):
+        return False
+    if (old.taints, old.requirements, old.limits) != (new.taints, new.requirements, new.limits):
+        return False
+    if old.left.keys() != new.left.keys() or any(new.left[name] > old.left[name] for name in old.left):
+        return False
+    attached = all(names <= new.attached.get(driver, set()) for driver, names in old.attached.items())
+    return attached and all(port in new.ports for port in old.ports)
+
+
+def _has_lost_room(node: ExistingNode, used: Mapping[str, PodSize]) -> bool:
+    """Whether the node was to take pods that it has no room for any more."""
+    taken = used.get(node.name)
+    if taken is None:
+        return False
+    return node.overdrawn or any(amount > node.left.get(resource, 0) for resource, amount in taken)
