@@ -8,11 +8,15 @@ What the codec drops on the way in is listed in pod_codec.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import ClassVar
+from functools import cached_property
+from typing import ClassVar, Final
 
+from dovetail.api import quantity
+from dovetail.api.labels import PODS
 from dovetail.api.meta import Amounts, Condition, Kind, LabelSelector, Object, ObjectMeta, Record
+from dovetail.api.quantity import Quantity
 
 __all__ = [
     "Affinity",
@@ -221,8 +225,15 @@ class PodResourceClaim(Record, frozen=True):
     resource_claim_template_name: str | None = None
 
 
-class PodSpec(Record, frozen=True):
-    """What a pod asks of its place. The node it was bound to is on the Pod."""
+ONE_POD: Final = Quantity.parse("1")
+_ALWAYS: Final = "Always"
+
+
+class PodSpec(Record, frozen=True, gc=True, dict=True):
+    """What a pod asks of its place. The node it was bound to is on the Pod.
+
+    It has a `__dict__` for what follows from its fields alone; that is neither compared, copied nor sent.
+    """
 
     node_selector: Mapping[str, str] = {}
     affinity: Affinity | None = None
@@ -242,6 +253,51 @@ class PodSpec(Record, frozen=True):
     restart_policy: str = ""
     host_network: bool = False
     termination_grace_period_seconds: int | None = None
+
+    @cached_property
+    def nano_requests(self) -> dict[str, int]:
+        """What each pod of this spec requests, in billionths, its pod slot included. Not to be written to.
+
+        It is computed once for all pods that share the spec; a pod that is being resized may request more.
+        """
+        requested = self.sum_amounts("requests", lambda container: container.resources.requests)
+        return {name: amount.nano for name, amount in (requested | {PODS: ONE_POD}).items()}
+
+    def sum_amounts(self, field: str, read: Callable[[Container], Amounts]) -> dict[str, Quantity]:
+        """The effective requests or limits of a pod, from what each of its containers has."""
+        app = quantity.add_amounts({}, *(read(each) for each in self.containers))
+        side: dict[str, Quantity] = {}
+        init: dict[str, Quantity] = {}
+        for container in self.init_containers:
+            own = read(container)
+            if container.restart_policy == _ALWAYS:
+                app, side = quantity.add_amounts(app, own), quantity.add_amounts(side, own)
+                init = quantity.max_amounts(init, side)
+            else:
+                init = quantity.max_amounts(init, quantity.add_amounts(own, side))
+        total = quantity.max_amounts(app, init)
+        total |= _read_pod_level(self.resources, field)
+        return _add_overhead(total, self.overhead, only_where_set=field == "limits")
+
+
+def _read_pod_level(resources: ResourceRequirements | None, field: str) -> dict[str, Quantity]:
+    if resources is None:
+        return {}
+    listed: Amounts = getattr(resources, field)
+    return {
+        name: amount
+        for name, amount in listed.items()
+        if name in ("cpu", "memory") or name.startswith("hugepages-")
+    }
+
+
+def _add_overhead(total: dict[str, Quantity], overhead: Amounts, only_where_set: bool) -> dict[str, Quantity]:
+    if not only_where_set:
+        return quantity.add_amounts(total, overhead)
+    return {
+        name: amount + overhead[name] if amount and name in overhead else amount
+        for name, amount in total.items()
+    }
 
 
 class ContainerStatus(Record, frozen=True):

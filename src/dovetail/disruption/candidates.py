@@ -150,7 +150,7 @@ def evaluate_node(
         known = _compute_evaluation(inputs, state)
         if not any(labels.DO_NOT_DISRUPT in pod.annotations for pod in state.pods):
             # Such an annotation may hold for a while only; all else stays true as long as these do.
-            evaluations.put_signal(known, state, *world)
+            evaluations.put(known, state, *world)
     stays, candidate = known
     if candidate is None or (
         stays is not None and (kind is DisruptionClass.GRACEFUL or _read_grace_period(state) is None)

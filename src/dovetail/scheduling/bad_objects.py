@@ -330,7 +330,7 @@ def _remove_bad_objects(
         if len(best) <= _FEW:
             break
     for bad in best or ():
-        _BAD.put_signal(bad, bad.thing)
+        _BAD.put(bad, bad.thing)
     return _swap_bad_objects(snapshot, best or [])
 
 

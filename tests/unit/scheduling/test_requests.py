@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from dovetail.api.meta import Condition
 from dovetail.api.pod import Container, ContainerStatus, Pod, PodSpec, ResourceRequirements
-from dovetail.scheduling.model.resources import compute_requests
+from dovetail.scheduling.model.resources import compute_nano_requests, compute_requests
 from support.builders import amounts, container, pod
 from support.worlds import World, instance_type
 
@@ -138,3 +142,23 @@ def resizing(asked: str, given: str | None, infeasible: bool = False) -> Pod:
 )
 def test_a_container_that_is_resized_counts_by_the_larger(resized: Pod, counted: str) -> None:
     assert compute_requests(resized)["cpu"] == amounts(cpu=counted)["cpu"]
+    plain = replace(resized, status=replace(resized.status, container_statuses=()))
+    for each in (plain, resized, plain):
+        # What a spec requests is computed once; a resize of one of its pods is not lost for that.
+        assert compute_nano_requests(each)["cpu"] == compute_requests(each)["cpu"].nano
+
+
+def test_what_a_spec_requests_is_computed_once_and_stays_with_the_spec() -> None:
+    waiting = pod("web", cpu="2")
+    spec = waiting.spec
+    assert (
+        compute_nano_requests(waiting)
+        is spec.nano_requests
+        is compute_nano_requests(replace(pod("other"), spec=spec))
+    )
+    assert spec.nano_requests["pods"] == 10**9
+    for other in (pickle.loads(pickle.dumps(spec)), copy.copy(spec), replace(spec)):
+        assert other == spec
+        assert other.__dict__ == {}
+    assert b"nano" not in msgspec.json.encode(spec, enc_hook=str)
+    assert "nano" not in repr(spec)

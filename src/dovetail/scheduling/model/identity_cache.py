@@ -33,7 +33,7 @@ class IdentityCache(Generic[T]):
             self._lately[key] = found
         return found[0]
 
-    def put_signal(self, result: T, *values: object) -> T:
+    def put(self, result: T, *values: object) -> T:
         self._lately[tuple(map(id, values))] = result, values
         return result
 

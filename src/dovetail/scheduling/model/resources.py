@@ -6,14 +6,12 @@ Amounts leave here as plain integers of billionths (`nano`), which is what the p
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 from dovetail.api import quantity
 from dovetail.api.labels import PODS
 from dovetail.api.meta import Amounts
-from dovetail.api.pod import Container, ContainerStatus, Pod, ResourceRequirements
+from dovetail.api.pod import ONE_POD, Container, ContainerStatus, Pod
 from dovetail.api.quantity import Quantity
-from dovetail.scheduling.model.identity_cache import IdentityCache, build_shared_cache
 
 __all__ = [
     "Nano",
@@ -29,9 +27,6 @@ __all__ = [
 
 Nano = dict[str, int]
 """Resource name to billionths."""
-
-ONE_POD: Final = Quantity.parse("1")
-_ALWAYS: Final = "Always"
 
 
 def compute_requests(pod: Pod, status: bool = True) -> dict[str, Quantity]:
@@ -49,20 +44,12 @@ def compute_requests_with_pod(pod: Pod) -> dict[str, Quantity]:
     return compute_requests(pod) | {PODS: ONE_POD}
 
 
-_NEEDS: IdentityCache[Nano] = build_shared_cache()
-
-
 def compute_nano_requests(pod: Pod) -> Nano:
     """The same in billionths, worked out once for all pods that share a spec. Not to be written to."""
     statuses = (*pod.status.container_statuses, *pod.status.init_container_statuses)
     if any(each.resources is not None for each in statuses):
         return convert_to_nano(compute_requests_with_pod(pod))
-    known = _NEEDS.get(pod.spec)
-    return (
-        _NEEDS.put_signal(convert_to_nano(compute_requests_with_pod(pod)), pod.spec)
-        if known is None
-        else known
-    )
+    return pod.spec.nano_requests
 
 
 def sum_pod_requests(pods: Iterable[Pod]) -> dict[str, Quantity]:
@@ -71,40 +58,7 @@ def sum_pod_requests(pods: Iterable[Pod]) -> dict[str, Quantity]:
 
 
 def _compute_effective(pod: Pod, field: str, status: bool) -> dict[str, Quantity]:
-    given = _ContainerAmounts(pod, field, status)
-    app = quantity.add_amounts({}, *(given.read_amounts(each) for each in pod.spec.containers))
-    side: dict[str, Quantity] = {}
-    init: dict[str, Quantity] = {}
-    for container in pod.spec.init_containers:
-        own = given.read_amounts(container)
-        if container.restart_policy == _ALWAYS:
-            app, side = quantity.add_amounts(app, own), quantity.add_amounts(side, own)
-            init = quantity.max_amounts(init, side)
-        else:
-            init = quantity.max_amounts(init, quantity.add_amounts(own, side))
-    total = quantity.max_amounts(app, init)
-    total |= _read_pod_level(pod.spec.resources, field)
-    return _add_overhead(total, pod.spec.overhead, only_where_set=field == "limits")
-
-
-def _read_pod_level(resources: ResourceRequirements | None, field: str) -> dict[str, Quantity]:
-    if resources is None:
-        return {}
-    listed: Amounts = getattr(resources, field)
-    return {
-        name: amount
-        for name, amount in listed.items()
-        if name in ("cpu", "memory") or name.startswith("hugepages-")
-    }
-
-
-def _add_overhead(total: dict[str, Quantity], overhead: Amounts, only_where_set: bool) -> dict[str, Quantity]:
-    if not only_where_set:
-        return quantity.add_amounts(total, overhead)
-    return {
-        name: amount + overhead[name] if amount and name in overhead else amount
-        for name, amount in total.items()
-    }
+    return pod.spec.sum_amounts(field, _ContainerAmounts(pod, field, status).read_amounts)
 
 
 class _ContainerAmounts:

@@ -37,7 +37,7 @@ def index_existing_nodes(states: tuple[StateNode, ...]) -> ExistingNodeIndex:
         ]
         found.sort(key=lambda each: each[:2])
         at = {name: i for i, (_, name, _) in enumerate(found)}
-        known = _INDEXES.put_signal(ExistingNodeIndex(tuple(state for _, _, state in found), at), states)
+        known = _INDEXES.put(ExistingNodeIndex(tuple(state for _, _, state in found), at), states)
     return known
 
 

@@ -148,7 +148,7 @@ def _find_facts(state: StateNode, daemon_pods: tuple[Pod, ...], storage: Storage
     """The facts of a node, worked out once while node, daemons and volumes stay what they are."""
     known = _FACTS.get(state, daemon_pods, storage)
     if known is None:
-        known = _FACTS.put_signal(_compute_facts(state, daemon_pods, storage), state, daemon_pods, storage)
+        known = _FACTS.put(_compute_facts(state, daemon_pods, storage), state, daemon_pods, storage)
     return known
 
 

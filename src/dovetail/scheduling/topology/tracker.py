@@ -380,7 +380,7 @@ def find_topology_node(state: StateNode) -> TopologyNode | None:
         node = state.node
         labels = Requirements.from_labels(node.labels)
         active = not state_node.is_deleting(state)
-        known = _TOPOLOGY_NODES.put_signal(
+        known = _TOPOLOGY_NODES.put(
             TopologyNode(node.name, node.labels, labels, node.spec.taints, active), state
         )
     return known
@@ -403,7 +403,7 @@ def _index_states(states: tuple[StateNode, ...]) -> _About:
         landmarks = tuple(map(find_topology_node, states))
         pairs = zip(landmarks, map(list_anti_affinity_pods, states), strict=True)
         avoided = tuple((landmark, shy) for landmark, shy in pairs if landmark is not None and shy)
-        known = _ABOUT.put_signal(_About(landmarks, avoided), states)
+        known = _ABOUT.put(_About(landmarks, avoided), states)
     return known
 
 
@@ -420,7 +420,7 @@ def list_anti_affinity_pods(state: StateNode) -> tuple[Pod, ...]:
     known = _ANTI_AFFINITY_PODS.get(state)
     if known is None:
         found = (pod for pod in state_node.list_running_pods(state.pods) if list_anti_affinity_terms(pod))
-        known = _ANTI_AFFINITY_PODS.put_signal(tuple(found), state)
+        known = _ANTI_AFFINITY_PODS.put(tuple(found), state)
     return known
 
 
@@ -429,7 +429,7 @@ def list_present_pods(state: StateNode) -> tuple[Present, ...]:
     known = _PRESENT.get(state)
     if known is None:
         found = (pod for pod in state_node.list_running_pods(state.pods) if not pod.deleting)
-        known = _PRESENT.put_signal(tuple((pod.full_name, pod.namespace, pod.labels) for pod in found), state)
+        known = _PRESENT.put(tuple((pod.full_name, pod.namespace, pod.labels) for pod in found), state)
     return known
 
 
