@@ -16,12 +16,14 @@ DovetailError
 └── Misconfigured           stop with one clear sentence
     └── BadInput              a file or document a person gave us cannot be used
 
-An unschedulable pod is not an error. It is a Decision.
+What the API server said about a failure is its cause, a KubeStatus. An unschedulable pod is not an error. It
+is a Decision.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 MOST_SHOWN = 100
 
@@ -106,6 +108,22 @@ class Misconfigured(DovetailError):
 
 class BadInput(Misconfigured):
     """A file or document a person gave us cannot be used."""
+
+
+class KubeStatus(Exception):
+    """The server's own words about a failure: the cause behind the error a caller sees."""
+
+    def __init__(self, code: int, reason: str, message: str, details: Mapping[str, Any]) -> None:
+        super().__init__(f"{code} {reason}: {message}")
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.details = details
+
+    @property
+    def causes(self) -> tuple[str, ...]:
+        """The reasons the server gave in detail, such as DisruptionBudget."""
+        return tuple(str(cause.get("reason", "")) for cause in self.details.get("causes") or ())
 
 
 def describe_error(error: Exception) -> str:

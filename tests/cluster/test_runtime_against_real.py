@@ -20,11 +20,11 @@ import pytest
 from dovetail.api.core import Deployment, Lease, Namespace, Node, NodeSpec
 from dovetail.api.meta import ObjectMeta
 from dovetail.api.pod import Pod
-from dovetail.errors import AlreadyExists, Conflict, Gone, Invalid, Throttled
+from dovetail.errors import AlreadyExists, Conflict, Gone, Invalid, KubeStatus, Throttled
 from dovetail.runtime.clock import SystemClock
 from dovetail.runtime.events import EventRecorder
 from dovetail.runtime.informer import Informer
-from dovetail.runtime.kube import KubeClient, KubeStatus
+from dovetail.runtime.kube import KubeClient
 from dovetail.runtime.kubeconfig import Connection, connect
 from dovetail.runtime.leader import ElectionTerms, Elector, ElectorThread
 from dovetail.runtime.transport import ApiRequest, HttpTransport, Lines

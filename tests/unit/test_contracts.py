@@ -165,3 +165,36 @@ def test_no_constructor_has_more_than_seven_arguments() -> None:
     """More than seven arguments mean that a record is missing, such as ControllerContext."""
     found = [each for name, tree in _list_modules().items() for each in _list_wide_constructors(name, tree)]
     assert found == []
+
+
+WIRED_PACKAGES = ("app", "bus", "controllers", "providers", "runtime", "zonal")
+# What no port of ours can declare: a constant that one operating system has, and names of foreign callables.
+PROBED = frozenset(
+    {
+        ("runtime/clock.py", "CLOCK_BOOTTIME"),
+        ("runtime/compute.py", "__name__"),
+        ("runtime/manager.py", "__qualname__"),
+    }
+)
+
+
+def _list_probes(tree: ast.Module) -> Iterator[str]:
+    """The attributes a module looks for by name on an object that may not have them."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id="hasattr" | "getattr"), args=[_, ast.Constant(value=name), *_]):
+                yield str(name)
+            case ast.Name(id="hasattr" | "runtime_checkable" as name):
+                yield name
+
+
+def test_parts_are_wired_by_what_their_ports_declare() -> None:
+    """A method that may be there or not is no port: it is declared, or handed in by whoever has it."""
+    found = {
+        (path, name)
+        for path, tree in modules().items()
+        if path.startswith(WIRED_PACKAGES)
+        for name in _list_probes(tree)
+    }
+    assert found - PROBED == set(), "declare it on the protocol, as `Controller.singleton` is"
+    assert PROBED - found == set(), "these are gone: take them off the list"

@@ -297,7 +297,7 @@ class Dovetail(ClusterContext):
                     queue.add(key)
 
             self.informers[trigger.kind].on_change(heard)
-        if getattr(controller, "singleton", False):
+        if controller.singleton:
             queue.add(SINGLETON)
 
     def _build_error_handler(self, kind: type[Object]) -> Callable[[DovetailError], None]:

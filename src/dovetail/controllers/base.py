@@ -133,6 +133,10 @@ class Controller(Protocol):
     def triggers(self) -> tuple[Trigger, ...]:
         """What wakes it; a singleton is also woken once at the start."""
 
+    @property
+    def singleton(self) -> bool:
+        """Whether it has one key only, which it is woken for at the start."""
+
     async def reconcile(self, key: str) -> Result:
         """Look at the world and make it so."""
 

@@ -73,6 +73,7 @@ class CapacityBuffers:
     """Keeps the virtual pods of every buffer; `wake` asks for a pass of provisioning."""
 
     name = "capacitybuffer"
+    singleton = False
     concurrency = 10
     backoff = Backoff()
 

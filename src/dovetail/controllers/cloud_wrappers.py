@@ -94,6 +94,7 @@ class CallerController:
         self.concurrency = controller.concurrency
         self.backoff = controller.backoff
         self.triggers = controller.triggers
+        self.singleton = controller.singleton
         self._controller = controller
 
     async def reconcile(self, key: str) -> Result:

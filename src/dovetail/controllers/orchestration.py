@@ -81,6 +81,7 @@ class DisruptionQueue:
     """Starts commands and sees them through."""
 
     name = "disruption.queue"
+    singleton = False
 
     def __init__(
         self, context: ControllerContext, gate: DriftPausedConditions, losses: LostReplacements

@@ -83,6 +83,7 @@ class Provisioner:
     """One pass per burst: read the world, ask the engine, order what it says."""
 
     name = "provisioner"
+    singleton = False
     concurrency = 1
     backoff = Backoff(first=1.0, last=10.0)
 

@@ -31,6 +31,7 @@ class StaticProvisioning:
     """Orders what a static pool lacks."""
 
     name = "static.provisioning"
+    singleton = False
     concurrency = 10
     backoff = Backoff()
 
@@ -105,6 +106,7 @@ class StaticDeprovisioning:
     """Ends what a static pool has too much of: unlaunched first, then empty, then the cheapest to move."""
 
     name = "static.deprovisioning"
+    singleton = False
     concurrency = 10
     backoff = Backoff()
 

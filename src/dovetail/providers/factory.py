@@ -47,5 +47,7 @@ def _make_aws(reach: AwsReach, given: ProviderContext) -> Provider:
             "starting the aws provider: boto3 is not installed; run `pip install dovetail[aws]`"
         ) from error
     if reach.simulated:
-        return AwsProvider(given, BotoAws.for_simulator(reach.simulated, reach.region))
-    return AwsProvider(given, BotoAws(region=reach.region))
+        aws = BotoAws.for_simulator(reach.simulated, reach.region)
+    else:
+        aws = BotoAws(region=reach.region)
+    return AwsProvider(given, aws, on_close=aws.close)

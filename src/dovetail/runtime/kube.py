@@ -20,6 +20,7 @@ from dovetail.errors import (
     Expired,
     Gone,
     Invalid,
+    KubeStatus,
     NotAuthorized,
     Refused,
     Retry,
@@ -30,23 +31,7 @@ from dovetail.runtime import metrics
 from dovetail.runtime.transport import ApiReply, ApiRequest, Lines, Transport
 from dovetail.throttle import Throttle
 
-__all__ = ["KubeCall", "KubeClient", "KubeStatus", "build_failure", "build_path", "read_retry_after"]
-
-
-class KubeStatus(Exception):
-    """The server's own words about a failure: the cause behind the error a caller sees."""
-
-    def __init__(self, code: int, reason: str, message: str, details: Mapping[str, Any]) -> None:
-        super().__init__(f"{code} {reason}: {message}")
-        self.code = code
-        self.reason = reason
-        self.message = message
-        self.details = details
-
-    @property
-    def causes(self) -> tuple[str, ...]:
-        """The reasons the server gave in detail, such as DisruptionBudget."""
-        return tuple(str(cause.get("reason", "")) for cause in self.details.get("causes") or ())
+__all__ = ["KubeCall", "KubeClient", "build_failure", "build_path", "read_retry_after"]
 
 
 class _Status(msgspec.Struct):

@@ -11,7 +11,6 @@ import io
 import json
 import logging
 import os
-import re
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from typing import Any, TextIO
 import msgspec
 import structlog
 
-from dovetail.errors import Misconfigured, describe_error, flatten_errors
+from dovetail.errors import Misconfigured, describe_error
 from dovetail.logs import CONTROLLER, ROOT, LogLine
 
 __all__ = ["bind_context", "configure_logging"]
@@ -176,8 +175,6 @@ class _Layout:
         line.pop("exc_info", None)
         error = line.pop("error", None)
         shown |= line
-        if isinstance(error, Exception):
-            shown |= {_to_kebab(k): v for k, v in _collect_facts(error).items()}
         if error is not None:
             shown["error"] = describe_error(error) if isinstance(error, Exception) else str(error)
         return _encode_line(shown)
@@ -189,18 +186,6 @@ def _encode_line(shown: Mapping[str, Any]) -> str:
     except UnicodeEncodeError:
         # Half a character, as only foreign text has it, is not a reason to say nothing.
         return json.dumps(shown, default=str)
-
-
-def _collect_facts(error: Exception) -> Mapping[str, object]:
-    facts: dict[str, object] = {}
-    for each in flatten_errors(error):
-        own = getattr(each, "facts", {})
-        facts |= own if isinstance(own, Mapping) else {}
-    return facts
-
-
-def _to_kebab(name: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|_", "-", name).lower()
 
 
 def _add_caller(_: object, method: str, line: Line) -> Line:

@@ -21,9 +21,9 @@ import msgspec
 from dovetail.api import codec
 from dovetail.api.bad_items import reason_of
 from dovetail.api.meta import Object
-from dovetail.errors import BadInput, DovetailError, Expired, Invalid, Retry, Throttled
+from dovetail.errors import BadInput, DovetailError, Expired, Invalid, KubeStatus, Retry, Throttled
 from dovetail.ports import Clock
-from dovetail.runtime.kube import KubeClient, KubeStatus, build_failure, build_selectors
+from dovetail.runtime.kube import KubeClient, build_failure, build_selectors
 from dovetail.runtime.transport import Lines
 
 __all__ = ["Follower", "Sink", "WatchPace"]

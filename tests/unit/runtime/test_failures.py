@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from dovetail import errors
-from dovetail.runtime.kube import KubeStatus, build_failure, read_retry_after
+from dovetail.runtime.kube import build_failure, read_retry_after
 
 
 def status(reason: str = "", message: str = "why", **details: object) -> bytes:
@@ -39,7 +39,7 @@ def test_a_code_and_a_reason_have_one_meaning(
     assert type(error) is meaning
     assert str(error) == "patching Node a: why"
     cause = error.__cause__
-    assert isinstance(cause, KubeStatus)
+    assert isinstance(cause, errors.KubeStatus)
     assert (cause.code, cause.reason, cause.message) == (code, reason, "why")
 
 
@@ -49,7 +49,7 @@ def test_the_servers_details_stay_attached() -> None:
     )
     assert isinstance(error, errors.Throttled)
     assert error.after == 7
-    assert isinstance(error.__cause__, KubeStatus)
+    assert isinstance(error.__cause__, errors.KubeStatus)
     assert error.__cause__.causes == ("DisruptionBudget",)
 
 

@@ -15,6 +15,7 @@ class Waiting:
     """Waits for long, then has something to do that takes a while."""
 
     name = "waiting"
+    singleton = False
     concurrency = 1
     backoff = Backoff()
     triggers: tuple[Trigger, ...] = ()

@@ -18,6 +18,7 @@ class Failing:
     """Fails once at whatever it is given."""
 
     name = "nodeclaim.lifecycle"
+    singleton = False
     concurrency = 1
     backoff = Backoff(first=1000.0)
     triggers: tuple[Trigger, ...] = (wake_on(NodeClaim),)

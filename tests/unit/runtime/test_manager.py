@@ -24,6 +24,7 @@ class Scripted:
     script: list[Result | Exception]
     clock: VirtualClock
     concurrency: int = 2
+    singleton: bool = False
     backoff: Backoff = field(default_factory=lambda: Backoff(first=1, last=4, per_second=1000, burst=1000))
     triggers: tuple[Trigger, ...] = ()
     seen: list[tuple[float, str]] = field(default_factory=list)

@@ -86,6 +86,7 @@ def test_nothing_is_shown_that_nobody_asked_for(shown: str) -> None:
 def test_a_running_manager_is_asked_before_the_numbers_are_shown() -> None:
     class Slow:
         name, concurrency, backoff = "reporting", 1, Backoff()
+        singleton = False
         triggers: tuple[Trigger, ...] = ()
 
         async def reconcile(self, key: str) -> Result:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol, runtime_checkable
 
 from dovetail import metrics
 from dovetail.api import conditions, predicates
@@ -20,7 +19,7 @@ from dovetail.controllers.context import ControllerContext
 from dovetail.controllers.node import termination_events
 from dovetail.controllers.node.drain import compute_grace_left
 from dovetail.controllers.ownership import find_claim_of_node
-from dovetail.errors import Conflict, DovetailError, Gone, Refused, Retry, Throttled
+from dovetail.errors import Conflict, DovetailError, Gone, KubeStatus, Refused, Retry, Throttled
 
 __all__ = ["EvictionQueue"]
 
@@ -51,18 +50,11 @@ class _Item:
             self.deadline = deadline
 
 
-@runtime_checkable
-class _Answer(Protocol):
-    """What an error keeps as its cause when the server said something."""
-
-    code: int
-    message: str
-
-
 class EvictionQueue:
     """Asks pods to leave, and deletes those whose time is up."""
 
     name = "eviction-queue"
+    singleton = False
     triggers: tuple[Trigger, ...] = ()
 
     def __init__(self, context: ControllerContext, *, capacity: int = CAPACITY) -> None:
@@ -185,7 +177,7 @@ class EvictionQueue:
 def _read_answer(error: DovetailError) -> tuple[int | None, str]:
     """The server's code and words, if it was the server that spoke."""
     cause = error.__cause__
-    if isinstance(cause, _Answer):
+    if isinstance(cause, KubeStatus):
         return cause.code, cause.message
     return next((code for kind, code in ANSWERS if isinstance(error, kind)), None), str(error)
 

@@ -92,6 +92,7 @@ class NodeHealth:
     """Gives up nodes that are beyond hope. Does nothing unless the NodeRepair gate is on."""
 
     name = "node.health"
+    singleton = False
     backoff = Backoff(first=0.1, last=60.0)
 
     def __init__(

@@ -105,6 +105,7 @@ class NodeTermination:
     """Ends Nodes that are being deleted, in an order that loses nothing."""
 
     name = "node.termination"
+    singleton = False
 
     def __init__(self, context: ControllerContext, evictions: EvictionQueue) -> None:
         self._kube = context.kube

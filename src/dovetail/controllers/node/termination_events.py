@@ -86,6 +86,7 @@ class DeletionCostEvents:
     """Tells of pods whose annotation cannot be counted, as it hears of them; nothing is left to do later."""
 
     name = "pod.deletioncost"
+    singleton = False
     concurrency = 1
     backoff = Backoff()
 

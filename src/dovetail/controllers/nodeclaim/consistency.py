@@ -35,6 +35,7 @@ class Consistency:
     """Compares a Node's capacity with what its claim was told, every ten minutes."""
 
     name = "nodeclaim.consistency"
+    singleton = False
     backoff = Backoff()
 
     def __init__(

@@ -43,6 +43,7 @@ class DisruptionConditions:
     """Keeps Consolidatable and Drifted on every claim of a pool."""
 
     name = "nodeclaim.disruption"
+    singleton = False
     backoff = Backoff()
 
     def __init__(self, context: ControllerContext) -> None:

@@ -35,6 +35,7 @@ class Expiration:
     """Deletes claims at creation + expireAfter, to the second."""
 
     name = "nodeclaim.expiration"
+    singleton = False
     backoff = Backoff()
 
     def __init__(

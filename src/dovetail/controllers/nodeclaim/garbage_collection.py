@@ -163,6 +163,7 @@ class StateGarbageCollection:
     """Fifteen seconds after an order: if the API server has no such claim, neither have we."""
 
     name = "state.nodeclaimgc"
+    singleton = False
     concurrency = 10
     backoff = Backoff()
 

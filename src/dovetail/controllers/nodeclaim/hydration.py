@@ -21,6 +21,7 @@ class NodeClaimHydration:
     """Writes `<group>/<kind>: <class>` on claims that lack it."""
 
     name = "nodeclaim.hydration"
+    singleton = False
     backoff = Backoff(first=0.1, last=60.0)
 
     def __init__(
@@ -58,6 +59,7 @@ class NodeHydration:
     """Copies the class label of its claim to a node that lacks it."""
 
     name = "node.hydration"
+    singleton = False
     backoff = Backoff(first=0.1, last=60.0)
 
     def __init__(

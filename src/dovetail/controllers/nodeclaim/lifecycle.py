@@ -63,6 +63,7 @@ class Lifecycle:
     """One claim at a time, all its steps in order, on one object."""
 
     name = "nodeclaim.lifecycle"
+    singleton = False
     backoff = Backoff(first=1.0, last=60.0)
 
     def __init__(

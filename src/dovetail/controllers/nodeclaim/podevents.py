@@ -26,6 +26,7 @@ class PodEvents:
     """Keeps status.lastPodEventTime, which consolidateAfter is counted from. Keys are node names."""
 
     name = "nodeclaim.podevents"
+    singleton = False
     concurrency = 10
     backoff = Backoff()
 

@@ -37,6 +37,7 @@ class NodePoolCounter:
     """Counts each pool every few seconds and writes what changed."""
 
     name = "nodepool.counter"
+    singleton = False
     concurrency = 10
     backoff = Backoff()
 

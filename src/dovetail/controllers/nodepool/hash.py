@@ -22,6 +22,7 @@ class NodePoolHash:
     """Writes the hash annotations. A new way of hashing must not look like a change of the pools."""
 
     name = "nodepool.hash"
+    singleton = False
     concurrency = 10
     backoff = Backoff()
 

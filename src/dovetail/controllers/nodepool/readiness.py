@@ -20,6 +20,7 @@ class NodePoolReadiness:
     """Copies the node class's readiness to the pools that use it."""
 
     name = "nodepool.readiness"
+    singleton = False
     concurrency = 10
     backoff = Backoff()
 
@@ -91,6 +92,7 @@ class NodePoolValidation:
     """Says on the pool whether it can be used as it is written."""
 
     name = "nodepool.validation"
+    singleton = False
     concurrency = 10
     backoff = Backoff()
 

@@ -114,6 +114,7 @@ class RegistrationHealthReset:
     """Sets the condition back to Unknown when the pool or its class changed; remembers across restarts."""
 
     name = "nodepool.registrationhealth"
+    singleton = False
     concurrency = 10
     backoff = Backoff()
 

@@ -51,6 +51,7 @@ class PodMetrics:
     """Observes pods as they come to nodes and become ready; counts the rest when someone looks."""
 
     name = "metrics.pod"
+    singleton = False
     concurrency = 1
     backoff = Backoff()
 

@@ -129,6 +129,7 @@ class StatusDetail:
 class StatusMetrics:
     """Follows the conditions of one kind."""
 
+    singleton = False
     concurrency = 1
     backoff = Backoff()
 

@@ -71,15 +71,24 @@ PATIENCE = 20.0
 
 
 class AwsProvider:
-    """EC2 and its friends, to be prepared before use. `shifted` says which zone IDs to stay away from."""
+    """EC2 and its friends, to be prepared before use.
+
+    `shifted` says which zone IDs to stay away from; `on_close` lets go of what `aws` holds, if it is ours.
+    """
 
     def __init__(
-        self, given: ProviderContext, aws: Aws, *, shifted: Callable[[str], bool] | None = None
+        self,
+        given: ProviderContext,
+        aws: Aws,
+        *,
+        shifted: Callable[[str], bool] | None = None,
+        on_close: Callable[[], None] | None = None,
     ) -> None:
         shifted = shifted or given.is_excluded_zone
         settings, clock = given.settings, given.clock
         gates = settings.feature_gates
         self.given, self.aws, self.shifted = given, aws, shifted
+        self._on_close = on_close
         # Launches, ends and tags only while this process leads; followers keep messages of zones by `aws`.
         aws = self.fenced = FencedAws(aws, given.may_write)
         self.discovery = ClusterDiscovery(settings, aws, given.kube, given.authority)
@@ -202,9 +211,8 @@ class AwsProvider:
         )
 
     def close(self) -> None:
-        close = getattr(self.aws, "close", None)
-        if close is not None:
-            close()
+        if self._on_close is not None:
+            self._on_close()
 
 
 def _given_prices(overlays: Cache[NodeOverlay]) -> Mapping[str, float]:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from dovetail.api import labels
 from dovetail.api.nodeclass import CapacityReservationSelectorTerm
+from dovetail.aws.boto import BotoAws
 from dovetail.errors import Misconfigured, Retry
 from dovetail.providers import factory
 from dovetail.providers.aws.cloud import REPAIR_POLICIES
@@ -162,6 +163,18 @@ async def test_every_controller_of_the_provider_runs_once() -> None:
 async def test_closing_lets_go_of_what_holds_threads() -> None:
     ec2 = await provided()
     closed: list[bool] = []
-    ec2.aws.close = lambda: closed.append(True)  # type: ignore[attr-defined]
-    ec2.provider.close()
+    AwsProvider(ec2.provider.given, ec2.aws, on_close=lambda: closed.append(True)).close()
     assert closed == [True]
+
+
+@virtual
+async def test_a_provider_that_opened_aws_closes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    ec2 = await provided()
+    closed: list[BotoAws] = []
+    monkeypatch.setattr(BotoAws, "close", lambda aws: closed.append(aws))
+    made = factory.choose_provider("aws", factory.AwsReach("us-east-2", "http://127.0.0.1:9"))(
+        ec2.provider.given
+    )
+    assert isinstance(made, AwsProvider)
+    made.close()
+    assert closed == [made.aws]

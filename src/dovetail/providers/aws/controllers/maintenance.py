@@ -46,6 +46,7 @@ class CapacityDiscovery:
     """Remembers how much memory a node of each type has, once one with the current image has registered."""
 
     name = "providers.instancetype.capacity"
+    singleton = False
     concurrency = 1
     backoff = Backoff()
 

@@ -122,6 +122,7 @@ class NodeClassController:
     """Takes one step for each condition, in a fixed order. A step that fails does not stop the others."""
 
     name = "nodeclass"
+    singleton = False
     concurrency = 10
     # A step that fails for long must not keep the others from their minute.
     backoff = Backoff(first=0.1, last=60.0)
@@ -244,6 +245,7 @@ class NodeClassHashController:
     """Writes the hash annotations. A new way of hashing must not look like a change of the classes."""
 
     name = "nodeclass.hash"
+    singleton = False
     concurrency = 10
     backoff = Backoff()
 

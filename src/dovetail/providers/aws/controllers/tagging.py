@@ -29,6 +29,7 @@ class InstanceTagging:
     """Adds what is missing once the node is known. A tag that someone else has set stays."""
 
     name = "nodeclaim.tagging"
+    singleton = False
     concurrency = 1
     backoff = Backoff(first=1.0, last=120.0)
 
