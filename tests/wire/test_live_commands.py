@@ -273,3 +273,31 @@ def test_a_cluster_without_our_kinds_is_told_how_to_get_them(tmp_path: Path) -> 
         f"dovetail: reading the cluster at {bare.url}: it does not know nodepools.karpenter.sh; "
         "install it with `dovetail crds | kubectl apply -f -`\n",
     )
+
+
+def test_a_node_that_the_controller_has_marked_is_seen_as_leaving(tmp_path: Path) -> None:
+    """Its pods are planned elsewhere, and it is not chosen once more, as in the controller."""
+    with secured(tmp_path) as served:
+        pool = node_pool()
+        _create(served, "nodepools.karpenter.sh", pool)
+        named = {"karpenter.sh/nodepool": "default"}
+        reference = pool["spec"]["template"]["spec"]["nodeClassRef"]
+        claim = {
+            "metadata": {"name": "old", "labels": named},
+            "spec": {"nodeClassRef": reference, "requirements": []},
+        }
+        _create(served, "nodeclaims.karpenter.sh", claim)
+        _status(served, "nodeclaims.karpenter.sh", "old", {"providerID": "x://old", "nodeName": "old"})
+        node = _node("old")
+        node["metadata"]["labels"] |= named | {
+            "karpenter.sh/registered": "true",
+            "karpenter.sh/initialized": "true",
+        }
+        node["spec"]["taints"] = [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]
+        _create(served, "nodes", node)
+        _status(served, "nodes", "old", {"capacity": SIZE, "allocatable": SIZE})
+        _create(served, "pods", _pod("here", "3", "old"))
+        told = ask(served, "explain", "here").out
+        planned = json.loads(ask(served, "plan", "--disruption", "-o", "json").out)
+    assert told.startswith("its node old is being removed; default/here ")
+    assert [(each["node"], each["reason"]) for each in planned["staying"]] == [("old", "under-way")]

@@ -61,7 +61,7 @@ def build_picture(
     """What `dovetail plan`, `plan --disruption` and `explain` would say of this world, put together."""
     snapshot = seen.snapshot
     found = solve_snapshot(snapshot, len(snapshot.pods) > FEW, lambda step: None)
-    report = build_report(build_disruption_input(seen))
+    report = build_report(build_disruption_input(seen, found.plan))
     return Picture(
         cluster,
         live,

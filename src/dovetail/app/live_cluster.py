@@ -29,11 +29,13 @@ from dovetail.runtime.clock import SystemClock
 from dovetail.runtime.informer import Informer
 from dovetail.runtime.kubeconfig import Connection, connect
 from dovetail.runtime.transport import USER_AGENT, ApiRequest, Transport
+from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.node_overlays import apply_overlays
 from dovetail.scheduling.model.snapshot import Snapshot
 from dovetail.settings import Settings, examine_settings
 from dovetail.settings.table import BY_VARIABLE
+from dovetail.state.cluster import Cluster
 
 __all__ = ["OURS", "LiveCluster", "open_cluster", "read_cluster", "refresh_provider", "take_snapshot"]
 
@@ -164,10 +166,18 @@ async def refresh_provider(context: ClusterContext) -> None:
 
 async def take_snapshot(context: ClusterContext, remark: Callable[[str], None]) -> Snapshot:
     """The cluster as it is now, with what can be bought."""
+    _mark_disrupted_nodes(context.cluster)
     virtual = context.buffers.resolve_all() if context.buffers is not None else ()
     return context.capture.take_snapshot(
         await _list_offers(context, remark), context.build_options(context.clock.now()), virtual
     )
+
+
+def _mark_disrupted_nodes(cluster: Cluster) -> None:
+    """Mark for deletion what the controller has: its commands left marks on Nodes and NodeClaims."""
+    marked = {tracked.key for tracked in cluster if views.has_disruption_mark(tracked.state)}
+    cluster.unmark_for_deletion([each.key for each in cluster if each.marked and each.key not in marked])
+    cluster.mark_for_deletion(marked)
 
 
 async def _read_cluster(where: ClusterSource, remark: Callable[[str], None]) -> SeenCluster:

@@ -18,6 +18,8 @@ from dovetail.disruption.policy import add_default_annotations, read_default_ann
 from dovetail.scheduling.bill import sum_known_prices
 from dovetail.scheduling.explain import NearMiss, find_near_misses
 from dovetail.scheduling.missing_resources import MissingResource, find_missing_resources
+from dovetail.scheduling.model import state_node as views
+from dovetail.scheduling.model.capacity_buffers import count_virtual_pods_by_node
 from dovetail.scheduling.model.plan import Plan, PlannedNode
 from dovetail.scheduling.model.reasons import Decision
 from dovetail.scheduling.model.snapshot import Snapshot
@@ -129,14 +131,31 @@ def describe_decision(
     return f"{decision.pod} will run on a new node of pool {planned.pool}" if planned else str(decision)
 
 
-def build_disruption_input(seen: SeenCluster) -> DisruptionInput:
-    """The input as the cluster's controller would have it, with its settings and its shifted zones."""
+def build_disruption_input(seen: SeenCluster, plan: Plan | None = None) -> DisruptionInput:
+    """The input as the cluster's controller would have it, as far as its objects tell; `plan` if it is known.
+
+    They tell its settings, the zones that are shifted away, the nodes of commands under way and where there
+    is room for capacity buffers. Which nodes it chose for pods in the last seconds, it alone knows.
+    """
     knobs = read_default_annotations(seen.settings)
     pools = tuple(
         replace(pool, nodepool=add_default_annotations(pool.nodepool, knobs)) for pool in seen.snapshot.pools
     )
     return DisruptionInput.from_snapshot(
         replace(seen.snapshot, pools=pools),
+        queued=frozenset(
+            views.read_provider_id(each) for each in seen.snapshot.nodes if views.has_disruption_mark(each)
+        ),
+        buffered=_find_buffer_nodes(seen.snapshot, plan),
         excluded_zones=seen.excluded_zones,
         spot_to_spot=seen.settings.feature_gates.spot_to_spot_consolidation,
     )
+
+
+def _find_buffer_nodes(snapshot: Snapshot, plan: Plan | None) -> frozenset[str]:
+    """The nodes that have room for capacity buffers, by the plan that a pass of provisioning would make."""
+    if not snapshot.virtual:
+        return frozenset()
+    if plan is None:
+        plan = solve(snapshot, QUICK if len(snapshot.pods) > FEW else THOROUGH)
+    return frozenset(count_virtual_pods_by_node(plan, snapshot.virtual))

@@ -11,11 +11,8 @@ from functools import partial
 
 from dovetail.api import conditions, labels
 from dovetail.api.bad_items import reason_of
-from dovetail.api.conditions import DISRUPTION_REASON
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
-from dovetail.api.taints import DISRUPTED as TAINT
-from dovetail.api.taints import is_same_taint
 from dovetail.controllers.base import SOON, Backoff, Result, Trigger, requeue_after
 from dovetail.controllers.context import ControllerContext
 from dovetail.controllers.deadline import Deadline
@@ -338,8 +335,6 @@ class DisruptionController:
             tracked.node.name
             for tracked in self._cluster
             if tracked.node is not None and tracked.claim is not None and not tracked.deleting
-            if tracked.key not in queued
-            if any(is_same_taint(taint, TAINT) for taint in tracked.node.spec.taints)
-            or conditions.find_condition(tracked.claim, DISRUPTION_REASON) is not None
+            if tracked.key not in queued and views.has_disruption_mark(tracked.state)
         ]
         await self._orchestration.release_nodes(stale)

@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 import dovetail
+from dovetail.api.taints import DISRUPTED
 from dovetail.api.zoneshift import ShiftSteps, ZoneShift, ZoneShiftSpec, ZoneShiftStatus, list_excluded_zones
 from dovetail.app.cluster_source import SeenCluster
 from dovetail.app.dashboard_watch import build_picture
@@ -29,7 +30,7 @@ from dovetail.disruption.report import build_report
 from dovetail.disruption.simulation.simulate import build_remaining_input
 from dovetail.runtime.worker_transfer import ParcelSender, serve_parcel
 from dovetail.scheduling.model.state_node import read_provider_id
-from support.builders import NOW, owner, pod
+from support.builders import NOW, condition, owner, pod
 from support.commands import dovetail as command_line
 from support.disruption import pool, scene, state
 
@@ -75,6 +76,47 @@ def test_every_reader_says_the_same_of_a_node_in_a_shifted_zone(tmp_path: Path) 
     planned = json.loads(command_line("plan", "--disruption", "--snapshot", str(file), "-o", "json").out)
     assert [(each["node"], each["why"]) for each in planned["staying"]] == [("away", WHY)]
     assert WHY in command_line("explain", "away", "--snapshot", str(file)).out
+
+
+def test_every_reader_says_the_same_of_a_node_that_is_being_disrupted(tmp_path: Path) -> None:
+    """What a command of the controller has marked is not chosen again, and counts against its budget."""
+    tainted, told, free = state("a"), state("b", conditions=[condition("DisruptionReason")]), state("c")
+    assert tainted.node is not None
+    spec = replace(tainted.node.spec, taints=(DISRUPTED,))
+    tainted = replace(tainted, node=replace(tainted.node, spec=spec))
+    snapshot = scene(tainted, told, free, pools=[pool(nodes="2")]).snapshot
+    seen = SeenCluster(snapshot)
+    inputs = build_disruption_input(seen)
+    controllers = DisruptionInput.from_snapshot(
+        snapshot, queued=frozenset(map(read_provider_id, snapshot.nodes[:2]))
+    )
+    assert (inputs.queued, inputs.pool_counts) == (controllers.queued, controllers.pool_counts)
+    under_way = "candidate is already being disrupted"
+    file = tmp_path / "cluster.json"
+    file.write_bytes(encode_snapshot(snapshot))
+    planned = json.loads(command_line("plan", "--disruption", "--snapshot", str(file), "-o", "json").out)
+    assert [(each["node"], each["why"]) for each in planned["staying"]][:2] == [
+        ("a", under_way),
+        ("b", under_way),
+    ]
+    assert not planned["commands"]
+    picture = build_picture(seen, "test.example", live=False)
+    assert [each.main.why for each in picture.survey.blocked_nodes][:2] == [under_way] * 2
+    assert explain_node(seen, snapshot.nodes[0]).held == under_way
+
+
+def test_every_reader_says_the_same_of_a_node_with_room_for_a_capacity_buffer() -> None:
+    snapshot = scene(state("a"), snapshot={"virtual": (pod("room", cpu="15"),)}).snapshot
+    seen, why = SeenCluster(snapshot), 'Node "a" has buffer pods'
+    assert build_disruption_input(seen).buffered == {"a"}
+    for survey in (
+        build_report(build_disruption_input(seen)),
+        build_picture(seen, "test.example", live=False).survey,
+    ):
+        assert [(each.main.blocked_reason, each.main.why) for each in survey.blocked_nodes] == [
+            (BlockedReason.BUFFERED, why)
+        ]
+    assert why in [each.why for each in explain_node(seen, snapshot.nodes[0]).verdicts]
 
 
 def test_pods_that_move_do_not_go_into_a_shifted_zone() -> None:

@@ -11,12 +11,13 @@ from datetime import datetime
 
 from dovetail.api import labels as names
 from dovetail.api.bad_items import reason_of
+from dovetail.api.conditions import DISRUPTION_REASON
 from dovetail.api.core import Node, Taint
 from dovetail.api.meta import Amounts
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
-from dovetail.api.taints import is_ephemeral, is_same_taint
+from dovetail.api.taints import DISRUPTED, is_ephemeral, is_same_taint
 from dovetail.scheduling.model.resources import (
     Nano,
     add_resources,
@@ -29,6 +30,7 @@ from dovetail.settings import durations
 
 __all__ = [
     "compute_available",
+    "has_disruption_mark",
     "is_deleting",
     "is_initialized",
     "is_managed",
@@ -159,6 +161,16 @@ def is_deleting(state: StateNode) -> bool:
         if each.type == "InstanceTerminating":
             return each.status == "True"
     return False
+
+
+def has_disruption_mark(state: StateNode) -> bool:
+    """Whether a disruption command has marked it: its Node by a taint, or its NodeClaim by a condition."""
+    if state.node is None or state.claim is None:
+        return False
+    return (
+        any(is_same_taint(taint, DISRUPTED) for taint in state.node.spec.taints)
+        or state.claim.status.find_condition(DISRUPTION_REASON) is not None
+    )
 
 
 def is_too_young(state: StateNode, nodepool: NodePool | None, now: datetime) -> bool:
