@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dovetail.errors import BadInput
-from dovetail.zonal.controller import shift_tracker
+from dovetail.zonal.controller import shift_status, shift_tracker
 from dovetail.zonal.ingest import signals
 from dovetail.zonal.model.events import ShiftSignal, parse_signal
 from support.log_lines import log_lines
@@ -170,7 +170,12 @@ async def test_a_shift_that_meets_a_bug_holds_up_no_other(part: str) -> None:
     """Whether it cannot be read, cannot move on or cannot be written down: it alone stays where it is."""
     world = Shifted()
     world.pool("default", entry("In", A, B, C))
-    where: Any = shift_tracker if part == "advance_record" else shift_tracker.ShiftTracker
+    places: dict[str, Any] = {
+        "advance_record": shift_tracker,
+        "_build_known_state": shift_tracker.ShiftTracker,
+        "_build_status": shift_status.ShiftStatusWriter,
+    }
+    where = places[part]
     works = getattr(where, part)
     zone_of: dict[str, Callable[[Any], str]] = {
         "advance_record": lambda given: given[0].shift.zone_id,

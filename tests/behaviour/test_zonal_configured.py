@@ -189,7 +189,8 @@ async def test_fields_reach_the_poller_and_the_messages_too() -> None:
         assert world.zonal.signals.observer
         assert (controller.arc._calm, controller.arc._active, controller.arc._observer) == (420, 180, True)
         assert controller._extras._orphans.adopt
-        assert controller._protection.options is controller._tracker.options is world.zonal.options
+        assert controller._edits._protection.options is controller._tracker.options is world.zonal.options
+        assert controller._statuses.options is world.zonal.options
         write(world)
         await world.settle(5)
         assert (controller.arc._calm, world.zonal.signals.observer) == (30, False)

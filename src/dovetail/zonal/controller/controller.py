@@ -9,7 +9,7 @@ that dies anywhere leaves objects that say what was done to them, and the next o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import NoReturn
 
@@ -20,44 +20,28 @@ from dovetail.api.nodepool import NodePool
 from dovetail.api.zoneshift import ZoneShift
 from dovetail.aws import AwsError
 from dovetail.controllers.base import Backoff, Cache, Result, Trigger, requeue_after
-from dovetail.errors import BadInput, Conflict, DovetailError, Gone, NotAuthorized, Retry
+from dovetail.errors import BadInput, DovetailError, Gone, NotAuthorized, Retry
 from dovetail.ports import Clock, Recorder
 from dovetail.zonal import shift_metrics
 from dovetail.zonal.controller.arc import ArcPoller, SignalReader
-from dovetail.zonal.controller.desired import (
-    build_desired_marks,
-    build_desired_pool_edits,
-    count_outstanding,
-    list_gated_zones,
-)
+from dovetail.zonal.controller.cluster_edits import CONVERGE, ClusterEdits, list_gated_zones
 from dovetail.zonal.controller.extras import ShiftExtras
-from dovetail.zonal.controller.node_protection import NodeChange, NodeProtection, count_protected_by_zone
-from dovetail.zonal.controller.pool_edits import (
-    DesiredPoolEdits,
-    LedgerCopies,
-    PoolChange,
-    PoolEditor,
-    list_edited_pools,
-)
 from dovetail.zonal.controller.rehearsal import ClusterView
 from dovetail.zonal.controller.reports import ZoneEvents
-from dovetail.zonal.controller.shift_tracker import OutstandingWork, ShiftState, ShiftTracker
-from dovetail.zonal.controller.stand_in_pools import StandInPools
-from dovetail.zonal.controller.writes import GUARD, AuditedWriter, JsonPatchKube, PoolDocument
+from dovetail.zonal.controller.shift_status import ShiftState, ShiftStatusWriter
+from dovetail.zonal.controller.shift_tracker import ShiftTracker
+from dovetail.zonal.controller.writes import JsonPatchKube, PoolDocument
 from dovetail.zonal.controller.zone_map import ZoneDiscovery, ZoneMap
 from dovetail.zonal.model.clone import CLONE_OF
 from dovetail.zonal.model.gates import ZoneGates
-from dovetail.zonal.model.ledgers import read_note_owner
 from dovetail.zonal.model.records import SIGNAL
-from dovetail.zonal.model.shifts import find_owner, find_shift_owner
+from dovetail.zonal.model.shifts import find_shift_owner
 from dovetail.zonal.options import ZonalOptions
-from dovetail.zonal.store.cluster_store import ShiftStore
+from dovetail.zonal.store.cluster_store import ShiftStore, ShiftWriter
 
 __all__ = ["ShiftedCluster", "ZonalShiftController"]
 
-SLICE, MOMENT, CONVERGE, OFF = 5.0, 0.2, 30.0, 300.0
-RELEASING = 5.0
-OUR_NOTES = (labels.ZONE_LEDGER, GUARD)
+MOMENT, OFF = 0.2, 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,20 +75,20 @@ class ZonalShiftController:
     ) -> None:
         self._kube, self._clock, self._recorder, self._options = kube, clock, recorder, options
         self.arc, self.gates = arc, cluster.gates
-        self._nodes, self._claims = cluster.nodes, cluster.claims
-        self.writer = AuditedWriter(kube)
         self._zones = ZoneDiscovery(kube, arc.aws, options.cluster, cluster.nodes, clock)
-        self._protection = NodeProtection(self.writer, cluster.nodes, clock, recorder, options)
-        self._pool_editor = PoolEditor(self.writer, clock, recorder, options)
-        self._clones = StandInPools(kube, cluster.claims, options, self.writer, clock)
+        self._edits = ClusterEdits(
+            kube, cluster.nodes, cluster.claims, store, options, clock=clock, recorder=recorder
+        )
+        self.writer = self._edits.writer
         self._store = store
-        self._copies = LedgerCopies(kube, self._store)
-        self._tracker = ShiftTracker(self._store, clock, recorder, options)
+        shift_writer = ShiftWriter(store)
+        self._statuses = ShiftStatusWriter(shift_writer, clock, recorder, options)
+        self._tracker = ShiftTracker(shift_writer, self._statuses, clock, recorder, options)
         self._extras = ShiftExtras(
-            self.writer, self._tracker, self._zones, cluster.view, clock=clock, recorder=recorder
+            self.writer, self._statuses, self._zones, cluster.view, clock=clock, recorder=recorder
         )
         self._notices = ZoneEvents(recorder)
-        self._signal_reader = SignalReader(self._store, arc, clock)
+        self._signal_reader = SignalReader(store, arc, clock)
         self._seen: tuple[ZoneShift, ...] = ()
         self._wake: Callable[[], None] = lambda: None
         # Until the first pass has looked everywhere, something may have been left by whoever was before.
@@ -117,7 +101,7 @@ class ZonalShiftController:
     @property
     def imagined(self) -> tuple[ZoneShift, ...]:
         """What a dry run on the client would have kept."""
-        return self._tracker.imagined
+        return self._statuses.imagined
 
     def on_wake(self, wake: Callable[[], None]) -> None:
         """How to be woken by what is no object of the cluster."""
@@ -127,9 +111,9 @@ class ZonalShiftController:
         """Go on by other options; what is in force is looked at again at once."""
         if options.dry_run == "client" and self._options.dry_run != "client":
             # From here on nothing is written; what was begun in earnest is kept in mind.
-            self._tracker.imagined = tuple(each for each in self._seen if each.spec.kind != SIGNAL)
-        self._options = self._tracker.options = self._protection.options = options
-        self._pool_editor.options = self._clones.options = options
+            self._statuses.imagined = tuple(each for each in self._seen if each.spec.kind != SIGNAL)
+        self._options = self._tracker.options = self._statuses.options = options
+        self._edits.change_options(options)
         self._extras.change_options(options)
         self.arc.change_pace(calm=options.poll, active=options.poll_active, observer=options.observer)
         self._wake()
@@ -221,24 +205,15 @@ class ZonalShiftController:
         shifts = [
             each for each in objects if each.spec.kind != SIGNAL and _find_owner(each) == self._options.owner
         ]
-        if self._options.on_disable == "leave" or not (_has_live_shift(shifts) or await self._has_marks()):
+        if self._options.on_disable == "leave" or not (
+            _has_live_shift(shifts) or await self._edits.has_marks()
+        ):
             return requeue_after(OFF)
         return await self._run_pass(shifts, (), off=True)
 
-    async def _has_marks(self) -> bool:
-        """Whether anything still carries a note of ours."""
-        if any(map(self._has_own_note, self._nodes)):
-            return True
-        return any(map(self._has_own_note, await self._kube.list(PoolDocument)))
-
-    def _has_own_note(self, obj: Node | PoolDocument) -> bool:
-        """Whether a note stands on an object, other than another's; one nobody can read may be ours."""
-        texts = [obj.annotations[note] for note in OUR_NOTES if note in obj.annotations]
-        return any(read_note_owner(text) in ("", self._options.owner) for text in texts)
-
     async def _list_objects(self) -> tuple[ZoneShift, ...]:
         if self._options.dry_run == "client":
-            return self._tracker.imagined
+            return self._statuses.imagined
         try:
             self._seen = await self._store.list()
         except (Gone, NotAuthorized):
@@ -257,24 +232,31 @@ class ZonalShiftController:
     ) -> Result:
         now = self._clock.now()
         wanted = self._tracker.list_shifts(shifts, signals, self.arc, now)
-        marked = any(map(self._has_own_note, self._nodes))
+        marked = self._edits.has_node_marks()
         if not wanted and not shifts and not foreign and not marked and not self._busy:
             await self._tell_unregistered()
             return requeue_after(self.arc.wait or CONVERGE)
         zone_map = await self._zones.discover_zones({each.zone_id for each in wanted})
         kept = self._tracker.decide_states(shifts, wanted, zone_map, self.arc, now, off=off, foreign=foreign)
-        pools = await self._restore_ledgers(await self._list_pools(), kept)
+        pools = await self._edits.restore_ledgers(
+            await self._edits.list_pools(), self._statuses.list_acting(kept)
+        )
         kept = self._tracker.advance_states(
-            kept, lambda held: self._count_outstanding(held, zone_map, pools), self.arc, now
+            kept,
+            lambda held: self._edits.count_outstanding(
+                held, self._statuses.list_acting(held), zone_map, pools
+            ),
+            self.arc,
+            now,
         )
         self._close_gates([*kept, *self._tracker.list_foreign_states(foreign, now)], zone_map)
-        changed = await self._tracker.save_states(kept, zone_map, self.arc, now)
-        worked, wait = await self._write_changes(self._tracker.list_acting(kept), zone_map, pools)
-        await self._extras.settle_all(kept, zone_map, pools, self._protection.list_nodes())
-        await self._tracker.save_reports(
+        changed = await self._statuses.save_states(kept, zone_map, self.arc, now)
+        worked, wait = await self._edits.write_changes(self._statuses.list_acting(kept), zone_map, pools)
+        await self._extras.settle_all(kept, zone_map, pools, self._edits.list_nodes())
+        await self._statuses.save_reports(
             kept,
             self._list_failures(),
-            self._pool_editor.given_up,
+            self._edits.given_up,
             self._describe_plan(kept, zone_map, pools),
         )
         self._report_zones(kept, zone_map, pools)
@@ -285,47 +267,9 @@ class ZonalShiftController:
         look = CONVERGE if off else self.arc.wait or MOMENT
         return requeue_after(min(wait, look, self._tracker.seconds_until_next(kept, now)))
 
-    async def _list_pools(self) -> list[PoolDocument]:
-        """Every pool but stand-ins that another made."""
-        listed = await self._kube.list(PoolDocument)
-        return [
-            each
-            for each in listed
-            if CLONE_OF not in each.labels or find_owner(each.annotations) == self._options.owner
-        ]
-
-    async def _restore_ledgers(
-        self, pools: Sequence[PoolDocument], states: Sequence[ShiftState]
-    ) -> Sequence[PoolDocument]:
-        if self._options.dry_run:
-            return pools
-        editing = bool(build_desired_pool_edits(self._tracker.list_acting(states), self._options).zones)
-        return await self._copies.restore_ledgers(pools, editing=editing)
-
-    def _count_outstanding(
-        self, states: Sequence[ShiftState], zone_map: ZoneMap, pools: Sequence[PoolDocument]
-    ) -> OutstandingWork:
-        """What is not yet as these records want it, by zone."""
-        acting = self._tracker.list_acting(states)
-        marks, releases = self._list_node_changes(acting, zone_map)
-        desired = build_desired_pool_edits(acting, self._options)
-        cloned = bool(desired.zones) and self._clones.are_needed(pools, zone_map)
-        untouched = not self._options.edits_pools or cloned
-        edits = [] if untouched else self._pool_editor.list_changes(pools, zone_map, desired)
-        open_edits = [each for each in edits if each.pool.uid not in self._pool_editor.given_up]
-        left = count_outstanding(marks, releases, len(open_edits), self._claims)
-        done = count_protected_by_zone(self._protection.list_nodes(), zone_map)
-        edited = {each.key: len(list_edited_pools(pools, each.key)) for each in states}
-        return replace(left, marked=done, edited=edited)
-
-    def _list_node_changes(
-        self, acting: Sequence[ShiftState], zone_map: ZoneMap
-    ) -> tuple[list[NodeChange], list[NodeChange]]:
-        return self._protection.list_changes(zone_map, build_desired_marks(acting, self._options))
-
     def _close_gates(self, states: Sequence[ShiftState], zone_map: ZoneMap) -> None:
         """The gates, in memory: no write can fail between a decision and its effect."""
-        acting = self._tracker.list_acting(states)
+        acting = self._statuses.list_acting(states)
         launches, disruption = list_gated_zones(acting, self._options)
         names = frozenset(zone_map.names.get(zone, zone) for zone in disruption)
         opened: dict[str, datetime] = {
@@ -343,85 +287,21 @@ class ZonalShiftController:
                 shift_metrics.TO_GATE.observe(max(waited, 0.0))
         self.gates.set_closed(launches, names, opened, zone_map.names)
 
-    async def _write_changes(
-        self, acting: Sequence[ShiftState], zone_map: ZoneMap, pools: Sequence[PoolDocument]
-    ) -> tuple[bool, float]:
-        """A few seconds of it: nodes first, then pools; on the way back pools first, then nodes."""
-        if self._options.dry_run:
-            return False, CONVERGE  # what was begun in earnest stands as it is until the dry run is over
-        marks, releases = self._list_node_changes(acting, zone_map)
-        done, tried = await self._protection.mark_nodes(marks, SLICE)
-        # A node that could not be marked is kept by its pool's budget instead.
-        self._pool_editor.unmarked = bool(self._protection.failures)
-        wait = CONVERGE
-        if tried:
-            edited, wait = await self._edit_pools(acting, zone_map, pools)
-            done += edited
-        if releases:
-            done += await self._protection.release_nodes(releases, SLICE)
-            wait = min(wait, RELEASING)
-        return done > 0, wait
-
-    async def _edit_pools(
-        self, acting: Sequence[ShiftState], zone_map: ZoneMap, pools: Sequence[PoolDocument]
-    ) -> tuple[int, float]:
-        desired = build_desired_pool_edits(acting, self._options)
-        ours = any(note in pool.annotations for pool in pools for note in OUR_NOTES)
-        clones = any(CLONE_OF in pool.labels for pool in pools)
-        if not (self._options.edits_pools and desired.zones) and not ours and not clones:
-            return 0, CONVERGE
-        if (
-            self._options.edits_pools and desired.zones and self._clones.are_needed(pools, zone_map)
-        ) or clones:
-            await self._clones.settle_pools(pools, zone_map, desired)
-            if not ours and self._clones.are_needed(pools, zone_map):
-                return 0, CONVERGE
-        done, wait = 0, CONVERGE
-        for change in self._pool_editor.list_changes(pools, zone_map, desired):
-            pause = self._pool_editor.find_pause(change, desired)
-            if pause is None:
-                continue
-            if pause.total_seconds() > 0:
-                wait = min(wait, pause.total_seconds())
-            elif await self._write_pool(change, desired):
-                done += 1
-        return done, wait
-
-    async def _write_pool(self, change: PoolChange, desired: DesiredPoolEdits) -> bool:
-        try:
-            await self._copies.copy_before_write(change)
-        except Conflict:
-            return False  # looked at again in a moment
-        return await self._pool_editor.write_change(change, desired)
-
     def _describe_plan(
         self, states: Sequence[ShiftState], zone_map: ZoneMap, pools: Sequence[PoolDocument]
     ) -> Mapping[str, tuple[str, ...]]:
         """For each dry run, every write it would have made."""
-        found: dict[str, tuple[str, ...]] = {}
-        for each in states:
-            if not each.dry and not self._options.dry_run:
-                continue
-            alone = [each]
-            marks, _ = self._list_node_changes(alone, zone_map)
-            lines = [str(audit) for mark in marks for audit in mark.list_audits()]
-            desired = build_desired_pool_edits(alone, self._options)
-            if self._options.edits_pools and desired.zones:
-                lines += self._clones.describe_plan(pools, zone_map, desired)
-                if not self._clones.are_needed(pools, zone_map):
-                    lines += [
-                        str(change) for change in self._pool_editor.list_changes(pools, zone_map, desired)
-                    ]
-            gates = [
-                f"gate {gate} in {zone}"
-                for gate, zones in _list_gates(alone, self._options)
-                for zone in zones
-            ]
-            found[each.name] = (*gates, *lines, *self._extras.describe_plan(each))
-        return found
+        return {
+            each.name: (
+                *self._edits.describe_plan(each, zone_map, pools),
+                *self._extras.describe_plan(each),
+            )
+            for each in states
+            if each.dry or self._options.dry_run
+        }
 
     def _list_failures(self) -> Mapping[str, str]:
-        found = (self._tracker, self._protection, self._pool_editor, self._extras)
+        found = (self._statuses, self._edits, self._extras)
         return {name: why for each in found for name, why in each.failures.items()}
 
     async def _tell_unregistered(self) -> None:
@@ -445,13 +325,6 @@ def _find_owner(shift: ZoneShift) -> str:
 
 def _has_live_shift(shifts: Sequence[ZoneShift]) -> bool:
     return any(each.status.phase not in ("Restored", "Refused") for each in shifts)
-
-
-def _list_gates(
-    states: Sequence[ShiftState], options: ZonalOptions
-) -> tuple[tuple[str, frozenset[str]], ...]:
-    launches, disruption = list_gated_zones(states, options)
-    return ("launches", launches), ("disruption", disruption)
 
 
 def _read_marks(node: Node) -> tuple[object, ...]:

@@ -19,7 +19,7 @@ from dovetail.zonal.controller.pool_edits import list_edited_pools
 from dovetail.zonal.controller.prescale import PrescaleBuffers
 from dovetail.zonal.controller.rehearsal import ClusterView
 from dovetail.zonal.controller.reports import ImpactAdvice, ShiftGauges, SkewReport, ZonePendingPods
-from dovetail.zonal.controller.shift_tracker import ShiftState, ShiftTracker
+from dovetail.zonal.controller.shift_status import ShiftState, ShiftStatusWriter
 from dovetail.zonal.controller.writes import Audit, AuditedWriter, PoolDocument
 from dovetail.zonal.controller.zone_map import ZoneDiscovery, ZoneMap
 from dovetail.zonal.model import clone
@@ -135,15 +135,15 @@ class ShiftExtras:
     def __init__(
         self,
         writer: AuditedWriter,
-        tracker: ShiftTracker,
+        statuses: ShiftStatusWriter,
         zones: ZoneDiscovery,
         seeing: ClusterView | None,
         *,
         clock: Clock,
         recorder: Recorder,
     ) -> None:
-        self._tracker, self._zones, self._clock = tracker, zones, clock
-        options = tracker.options
+        self._statuses, self._zones, self._clock = statuses, zones, clock
+        options = statuses.options
         self._advice = ImpactAdvice(seeing, recorder)
         self._prescale = PrescaleBuffers(writer, seeing, wanted=options.prescale)
         self._orphans = OrphanedPools(writer, recorder, adopt=options.adopt_orphans)
@@ -162,8 +162,8 @@ class ShiftExtras:
         marked = tuple(nodes)
         for each in states:
             await self._advise_shift(each, zone_map)
-        if not self._tracker.options.dry_run:
-            acting = self._tracker.list_acting(states)
+        if not self._statuses.options.dry_run:
+            acting = self._statuses.list_acting(states)
             await self._prescale.settle_buffers(acting, zone_map.names, self._advice.found)
             await self._orphans.settle_pools(acting, zone_map, pools)
             await self._report.report_skew(acting)
@@ -180,7 +180,7 @@ class ShiftExtras:
         addresses = partial(self._zones.count_free_addresses, zone_map)
         noted = await self._advice.describe_impact(each.obj, zone, addresses)
         if noted is not None:
-            self._tracker.impacts[each.name] = noted
+            self._statuses.impacts[each.name] = noted
 
     def _sum_up_changes(
         self,
@@ -195,7 +195,7 @@ class ShiftExtras:
         for each in states:
             if each.record.phase in WORKING and not each.dry:
                 listed = {*each.obj.status.ledger.node_pools, *list_edited_pools(pools, each.key)}
-                self._tracker.sums[each.name] = ShiftSummary(
+                self._statuses.sums[each.name] = ShiftSummary(
                     node_pools=tuple(sorted(listed)),
                     nodes=ShiftNodeCount(count=count.get(each.record.shift.zone_id, 0)),
                     clones=clones,
@@ -205,10 +205,10 @@ class ShiftExtras:
     def _note_auto_mode(
         self, each: ShiftState, zone_map: ZoneMap, pools: Sequence[PoolDocument], nodes: Sequence[Node]
     ) -> None:
-        told = describe_auto_mode(each.record.shift.zone_id, zone_map, pools, nodes, self._tracker.options)
+        told = describe_auto_mode(each.record.shift.zone_id, zone_map, pools, nodes, self._statuses.options)
         if told:
-            known = self._tracker.impacts.get(each.name) or each.obj.status.impact
-            self._tracker.impacts[each.name] = {**known, "autoMode": told}
+            known = self._statuses.impacts.get(each.name) or each.obj.status.impact
+            self._statuses.impacts[each.name] = {**known, "autoMode": told}
 
     def describe_plan(self, each: ShiftState) -> list[str]:
         """What would be written besides marks and edits, in words."""

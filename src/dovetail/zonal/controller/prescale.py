@@ -18,7 +18,7 @@ from dovetail.api.meta import Object, ObjectMeta
 from dovetail.errors import AlreadyExists, Conflict, DovetailError, Gone
 from dovetail.scheduling.model.snapshot import Snapshot
 from dovetail.zonal.controller.rehearsal import ClusterView
-from dovetail.zonal.controller.shift_tracker import ShiftState
+from dovetail.zonal.controller.shift_status import ShiftState
 from dovetail.zonal.controller.writes import Audit, AuditedWriter
 from dovetail.zonal.model.rehearsal import Rehearsal, limit_room
 

@@ -16,7 +16,7 @@ from dovetail.zonal import shift_metrics
 from dovetail.zonal.controller.node_protection import count_protected_by_zone
 from dovetail.zonal.controller.pool_edits import count_edited_by_zone
 from dovetail.zonal.controller.rehearsal import ClusterView
-from dovetail.zonal.controller.shift_tracker import ShiftState
+from dovetail.zonal.controller.shift_status import ShiftState
 from dovetail.zonal.controller.writes import PoolDocument
 from dovetail.zonal.controller.zone_map import ZoneMap
 from dovetail.zonal.model.balance import ZoneBalance, measure_balance
