@@ -19,7 +19,7 @@ from dovetail.settings import POLICY_FIELDS, PolicyField
 from dovetail.settings.table import SETTINGS, Setting
 
 ROOT = Path(__file__).resolve().parent.parent / "deploy" / "helm"
-CHART, CRD_CHART = ROOT / "dovetail", ROOT / "dovetail-crd"
+CHART = ROOT / "dovetail"
 # Values that are not called as their variable says, for upstream spells abbreviations in capitals.
 SPELLED = {
     "CLUSTER_CA_BUNDLE": "clusterCABundle",

@@ -15,8 +15,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 
 __all__ = [
@@ -32,7 +31,6 @@ __all__ = [
     "first_of",
     "get_logger",
     "info",
-    "open_json_lines",
     "write_json_lines",
 ]
 
@@ -115,19 +113,6 @@ def write_json_lines(write: Callable[[str], object], level: str = "info") -> Non
     # The function's runtime has a handler of its own above, which would write each line a second time.
     ours.propagate = False
     ours.setLevel(logging.DEBUG if level == "debug" else logging.INFO)
-
-
-@contextmanager
-def open_json_lines(write: Callable[[str], object], level: str = "info") -> Iterator[None]:
-    """The same for the length of a block; who heard before hears again afterwards."""
-    ours = logging.getLogger(ROOT)
-    before = list(ours.handlers), ours.propagate, ours.level
-    write_json_lines(write, level)
-    try:
-        yield
-    finally:
-        ours.handlers[:], ours.propagate = before[:2]
-        ours.setLevel(before[2])
 
 
 class LogMessage:

@@ -21,8 +21,8 @@ from dovetail.bus.pipeline import Pipeline
 from dovetail.bus.ports import BusTally
 from dovetail.bus.route import RoutedEvent, route_event
 from dovetail.bus.sources import DestinationSources
-from dovetail.logs import open_json_lines
 from dovetail.sim.clock import VirtualClock, run_virtual
+from support.log_lines import open_json_lines
 from support.queues import BULK, DLQ, PARK, URGENT, FleetAws, document
 
 A, B = "cluster-000", "cluster-001"

@@ -128,9 +128,9 @@ def test_an_unready_pod_may_go_if_its_budget_always_allows_that() -> None:
     lenient = limits(budget(min_available="100%", unhealthy_pod_eviction_policy="AlwaysAllow"))
     strict = limits(budget(min_available="100%"))
 
-    assert lenient.can_evict([web("False")], NOW) == ()
-    assert lenient.can_evict([web("True")], NOW) == ("default/budget",)
-    assert strict.can_evict([web("False")], NOW) == ("default/budget",)
+    assert lenient.find_blocking_now(web("False"), NOW) == ()
+    assert lenient.find_blocking_now(web("True"), NOW) == ("default/budget",)
+    assert strict.find_blocking_now(web("False"), NOW) == ("default/budget",)
 
 
 @pytest.mark.spec("lifecycle-117")
@@ -154,13 +154,13 @@ def test_a_pod_that_can_never_be_evicted_is_not_counted_on_to_move(
 def test_a_budget_that_only_happens_to_allow_nothing_now_does_not_hold_for_good() -> None:
     for passing in (budget(max_unavailable=1), budget(min_available=1), budget(max_unavailable="10%")):
         assert limits(passing).currently_reschedulable(web(), NOW)
-        assert limits(passing).can_evict([web()], NOW) == ("default/budget",)
+        assert limits(passing).find_blocking_now(web(), NOW) == ("default/budget",)
 
 
 @pytest.mark.spec("lifecycle-118")
 def test_budgets_of_other_namespaces_and_other_pods_have_no_effect() -> None:
     for unrelated in (budget(namespace="other", max_unavailable=0), budget(app="db", max_unavailable=0)):
-        assert limits(unrelated).can_evict([web()], NOW) == ()
+        assert limits(unrelated).find_blocking_now(web(), NOW) == ()
         assert limits(unrelated).currently_reschedulable(web(), NOW)
 
 

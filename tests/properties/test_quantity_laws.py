@@ -18,11 +18,11 @@ from dovetail.api.quantity import (
     BadQuantity,
     Quantity,
     add_amounts,
-    fits_within,
     max_amounts,
     min_amounts,
     subtract_amounts,
 )
+from dovetail.scheduling.model.resources import convert_to_nano, fits_within
 
 formats = st.sampled_from([DECIMAL, BINARY, EXPONENT])
 amounts = st.builds(Quantity, st.integers(-(2**90), 2**90), formats)
@@ -145,6 +145,6 @@ def test_the_larger_holds_the_smaller(a: dict[str, Quantity], b: dict[str, Quant
     top, bottom = max_amounts(a, b), min_amounts(a, b)
     assert all(bottom[name] <= top[name] for name in bottom)
     nothing_overdrawn = all(amount.nano >= 0 for amount in top.values())
-    assert fits_within(a, top) is nothing_overdrawn
-    assert fits_within(bottom, top) is nothing_overdrawn
+    assert fits_within(convert_to_nano(a), convert_to_nano(top)) is nothing_overdrawn
+    assert fits_within(convert_to_nano(bottom), convert_to_nano(top)) is nothing_overdrawn
     assert add_amounts() == max_amounts() == min_amounts() == {}

@@ -21,7 +21,6 @@ from dovetail.api.labels import Flavour
 from dovetail.api.meta import Kind
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
-from dovetail.api.quantity import fits_within
 from dovetail.controllers.base import Controller
 from dovetail.controllers.context import ControllerContext
 from dovetail.controllers.provider_port import MakeProvider
@@ -29,6 +28,7 @@ from dovetail.errors import Gone, InsufficientCapacity, Retry
 from dovetail.ports import Clock, Cloud, Instance, RegistrationHook, RepairPolicy
 from dovetail.scheduling.model.instance_types import InstanceType, Offering
 from dovetail.scheduling.model.requirements import Requirements
+from dovetail.scheduling.model.resources import convert_to_nano, fits_within
 from support.worlds import FLAVOUR, default_types
 
 __all__ = ["FakeCloud", "bare"]
@@ -203,7 +203,9 @@ class FakeCloud:
         for each in self.types:
             if not wanted.is_compatible(each.requirements, FLAVOUR.well_known):
                 continue
-            if not fits_within(claim.spec.resources.requests, each.allocatable()):
+            if not fits_within(
+                convert_to_nano(claim.spec.resources.requests), convert_to_nano(each.allocatable())
+            ):
                 continue
             options += [
                 (deal.price, each.name, each, deal)

@@ -128,20 +128,10 @@ class FleetAws:
         if operation == "Scan":
             return {"Items": list(self.tables.get(asked["TableName"], {}).values())}
         ((name, requests),) = asked["RequestItems"].items()
-        table = self.tables.setdefault(name, {})
-        if operation == "BatchGetItem":
-            assert len(requests["Keys"]) <= 100
-            return {
-                "Responses": {name: [table[k["id"]["S"]] for k in requests["Keys"] if k["id"]["S"] in table]}
-            }
-        assert operation == "BatchWriteItem"
-        assert len(requests) <= 25
-        for request in requests:
-            if "PutRequest" in request:
-                table[request["PutRequest"]["Item"]["id"]["S"]] = request["PutRequest"]["Item"]
-            else:
-                table.pop(request["DeleteRequest"]["Key"]["id"]["S"], None)
-        return {}
+        assert operation == "BatchGetItem"
+        assert len(requests["Keys"]) <= 100
+        table = self.tables.get(name, {})
+        return {"Responses": {name: [table[k["id"]["S"]] for k in requests["Keys"] if k["id"]["S"] in table]}}
 
     def queue(self, name: str) -> SimQueue:
         return self.sim.queues.by_name[name]

@@ -76,7 +76,6 @@ CAPACITY_RESERVATIONS_READY: Final = "CapacityReservationsReady"
 # CapacityBuffer; it has no root condition
 READY_FOR_PROVISIONING: Final = "ReadyForProvisioning"
 PROVISIONING: Final = "Provisioning"
-LIMITED_BY_QUOTAS: Final = "LimitedByQuotas"
 # Node and Pod
 POD_SCHEDULED: Final = "PodScheduled"
 

@@ -14,7 +14,6 @@ from dovetail.api.pod import NodeSelector, NodeSelectorRequirement, PodTemplate
 from dovetail.errors import shorten_text
 
 __all__ = [
-    "CSIDriver",
     "CSINode",
     "CSINodeDriver",
     "CronJob",
@@ -32,7 +31,6 @@ __all__ = [
     "PersistentVolumeClaim",
     "PodDisruptionBudget",
     "PodTemplateObject",
-    "PriorityClass",
     "ReplicaSet",
     "Service",
     "StatefulSet",
@@ -361,12 +359,6 @@ class CSINode(Object, frozen=True):
     spec: CSINodeSpec = CSINodeSpec()
 
 
-class CSIDriver(Object, frozen=True):
-    """A CSI driver of the cluster."""
-
-    KIND: ClassVar[Kind] = Kind("storage.k8s.io", "v1", "CSIDriver", "csidrivers", namespaced=False)
-
-
 class VolumeAttachmentSource(Record, frozen=True):
     """Which volume is attached."""
 
@@ -389,18 +381,6 @@ class VolumeAttachment(Object, frozen=True):
     )
 
     spec: VolumeAttachmentSpec = VolumeAttachmentSpec()
-
-
-class PriorityClass(Object, frozen=True):
-    """How important pods of this class are."""
-
-    KIND: ClassVar[Kind] = Kind(
-        "scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", namespaced=False
-    )
-
-    value: int = 0
-    global_default: bool = False
-    preemption_policy: str = ""
 
 
 class Namespace(Object, frozen=True):

@@ -7,7 +7,6 @@ about them: which labels are well known, which are reserved, and which old names
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -273,21 +272,6 @@ def describe_restriction(key: str, flavour: Flavour = CORE) -> str | None:
         f"specify a well known label: [{' '.join(sorted(flavour.well_known))}], or a custom label that "
         f"does not use a restricted domain: [{' '.join(sorted(flavour.domains))}]"
     )
-
-
-_RESTRICTED_TAGS = (
-    # Upstream's runtime rule is narrower than the admission rule, which refuses the whole prefix.
-    re.compile(r"kubernetes\.io/cluster/[0-9A-Za-z][A-Za-z0-9\-_]*"),
-    re.compile(re.escape(NODEPOOL)),
-    re.compile(re.escape(NODECLAIM_TAG)),
-    re.compile(re.escape(EC2_NODECLASS)),
-    re.compile(re.escape(EKS_CLUSTER_TAG)),
-)
-
-
-def is_restricted_tag(key: str) -> bool:
-    """Whether this EC2 tag is ours to write and nobody else's."""
-    return any(pattern.fullmatch(key) for pattern in _RESTRICTED_TAGS)
 
 
 def nodeclass_label(group: str, kind: str) -> str:

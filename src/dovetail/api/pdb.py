@@ -33,14 +33,6 @@ class PdbLimits:
         """The budgets that turn down every eviction of this pod, whatever its company does."""
         return self._find_blocking(pod, now, _fully_blocking)
 
-    def can_evict(self, pods: Iterable[Pod], now: datetime) -> tuple[str, ...]:
-        """The budgets in the way of the first pod that cannot be evicted; none when all can."""
-        for pod in pods:
-            blocking = self.find_blocking_now(pod, now)
-            if blocking:
-                return blocking
-        return ()
-
     def currently_reschedulable(self, pod: Pod, now: datetime) -> bool:
         """It will need another place, and nothing holds it where it is for good."""
         return (

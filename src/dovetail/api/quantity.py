@@ -28,7 +28,6 @@ __all__ = [
     "BadQuantity",
     "Quantity",
     "add_amounts",
-    "fits_within",
     "max_amounts",
     "min_amounts",
     "print_as_go",
@@ -336,15 +335,3 @@ def min_amounts(*lists: Mapping[str, Quantity]) -> dict[str, Quantity]:
     """The smallest amount of each resource that all lists have."""
     shared = set(lists[0]).intersection(*lists[1:]) if lists else set()
     return {name: min(amounts[name] for amounts in lists) for name in sorted(shared)}
-
-
-def fits_within(wanted: Mapping[str, Quantity], available: Mapping[str, Quantity]) -> bool:
-    """Whether there is enough of everything. Where anything is overdrawn, nothing fits."""
-    for amount in available.values():
-        if amount.nano < 0:
-            return False
-    for name, amount in wanted.items():
-        there = available.get(name, ZERO)
-        if amount.nano > there.nano:
-            return False
-    return True

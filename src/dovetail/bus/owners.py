@@ -22,7 +22,6 @@ __all__ = [
     "TAGS",
     "UNKNOWN",
     "InstanceOwners",
-    "InstancePublisher",
     "KnownInstance",
     "PublishedInstances",
     "find_owners",
@@ -189,7 +188,7 @@ def list_tag_keys(keys: Sequence[str] = TAGS) -> list[str]:
     return [*keys, *FALLBACK_TAGS]
 
 
-MOST_READ, MOST_WRITTEN = 100, 25
+MOST_READ = 100
 
 
 class PublishedInstances:
@@ -216,22 +215,3 @@ class PublishedInstances:
                     found[item["id"]["S"]] = tuple(sorted(names))
             asked = answer.get("UnprocessedKeys") or {}
         return found
-
-
-class InstancePublisher:
-    """Writes a cluster's instances; called with what is new since the last time."""
-
-    def __init__(self, aws: Aws, table: str, cluster: str) -> None:
-        self._aws, self._table, self._cluster = aws, table, cluster
-
-    async def publish_instances(self, added: Sequence[str], removed: Sequence[str] = ()) -> None:
-        """Say which instances are ours from now on, and which no longer are."""
-        requests: list[dict[str, Any]] = [
-            {"PutRequest": {"Item": {"id": {"S": id}, "clusters": {"SS": [self._cluster]}}}} for id in added
-        ]
-        requests += [{"DeleteRequest": {"Key": {"id": {"S": id}}}} for id in removed]
-        for start in range(0, len(requests), MOST_WRITTEN):
-            left: Mapping[str, Any] = {self._table: requests[start : start + MOST_WRITTEN]}
-            while left:
-                answer = await self._aws.call("dynamodb", "BatchWriteItem", {"RequestItems": left})
-                left = answer.get("UnprocessedItems") or {}

@@ -155,7 +155,7 @@ class CapacityBuffers:
             self._pods[buffer.full_name] = build_virtual_pods(buffer, shape.template, count)
         except Exception as error:  # noqa: BLE001 - whatever is wrong with it, it is this buffer's affair
             self._pods.pop(buffer.full_name, None)
-            failed = BufferUnresolved("ResolutionFailed", describe_failure(error))
+            failed = BufferUnresolved(reasons.RESOLUTION_FAILED, describe_failure(error))
             told = error if isinstance(error, BufferUnresolved) else failed
             return conditions.set_false(buffer, READY_FOR_PROVISIONING, now, told.reason, str(told))
         source = shape.source
@@ -176,18 +176,24 @@ class CapacityBuffers:
             template = self._workloads.templates.get(spec.pod_template_ref.name, buffer.namespace)
             if template is None:
                 missing = f"PodTemplate {spec.pod_template_ref.name} not found"
-                raise BufferUnresolved("PodTemplateNotFound", missing)
+                raise BufferUnresolved(reasons.POD_TEMPLATE_NOT_FOUND, missing)
             _expect_readable(template)
             return _BufferShape(template.template, source=template)
         reference = spec.scalable_ref
         if reference is None:
-            raise BufferUnresolved("ResolutionFailed", "the buffer refers to no pod template and no workload")
+            raise BufferUnresolved(
+                reasons.RESOLUTION_FAILED, "the buffer refers to no pod template and no workload"
+            )
         if reference.api_group not in ("", "apps") or reference.kind not in self._workloads.scalable:
             what = f"{reference.kind} of group {reference.api_group or 'apps'}"
-            raise BufferUnresolved("ResolutionFailed", f"a {what} is not a workload a buffer can follow")
+            raise BufferUnresolved(
+                reasons.RESOLUTION_FAILED, f"a {what} is not a workload a buffer can follow"
+            )
         workload = self._workloads.scalable[reference.kind].get(reference.name, buffer.namespace)
         if workload is None:
-            raise BufferUnresolved("ScalableRefNotFound", f"{reference.kind} {reference.name} not found")
+            raise BufferUnresolved(
+                reasons.SCALABLE_REF_NOT_FOUND, f"{reference.kind} {reference.name} not found"
+            )
         _expect_readable(workload)
         return _BufferShape(workload.spec.template, workload.spec.replicas)
 
@@ -221,7 +227,7 @@ class CapacityBuffers:
 def _expect_readable(obj: Object) -> None:
     """Of an object that is set aside a limit or a selector may be missing: no room is kept by it."""
     if why := reason_of(obj):
-        raise BufferUnresolved("ResolutionFailed", f"{obj.KIND.kind} {obj.name} is set aside: {why}")
+        raise BufferUnresolved(reasons.RESOLUTION_FAILED, f"{obj.KIND.kind} {obj.name} is set aside: {why}")
 
 
 def _count_pods(buffer: CapacityBuffer, shape: _BufferShape) -> int:
@@ -229,5 +235,7 @@ def _count_pods(buffer: CapacityBuffer, shape: _BufferShape) -> int:
     count = count_buffer_replicas(buffer, shape.template, shape.workload_replicas)
     if count > MOST_PODS:
         advice = "lower spec.replicas, spec.percentage or spec.limits, or write several buffers"
-        raise BufferUnresolved("ResolutionFailed", f"{count:,} pods are more than {MOST_PODS:,}; {advice}")
+        raise BufferUnresolved(
+            reasons.RESOLUTION_FAILED, f"{count:,} pods are more than {MOST_PODS:,}; {advice}"
+        )
     return count

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dovetail import metrics
+from dovetail.api import reasons
 from dovetail.api.meta import Object
 from dovetail.api.nodepool import NodePool
 from dovetail.disruption.budgets import compute_allowances
@@ -21,7 +22,7 @@ from dovetail.scheduling.model.snapshot import StateNode
 
 __all__ = ["FAILED", "TIMEOUTS", "DisruptionEvents"]
 
-REASONS = ("Underutilized", "Empty", "Drifted")
+REASONS = (reasons.UNDERUTILIZED, reasons.EMPTY, reasons.DRIFTED)
 DEFAULT_POLICY = "WhenEmptyOrUnderutilized"
 SECONDS = metrics.histogram(
     "karpenter_voluntary_disruption_decision_evaluation_duration_seconds",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from dovetail.api.meta import Object
 from dovetail.aws import Aws
@@ -71,4 +71,3 @@ class Provider(Protocol):
 
 
 MakeProvider = Callable[[ProviderContext], Provider]
-Indexes = Mapping[type[Object], Mapping[str, Any]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from dovetail.api import reasons
 from dovetail.disruption.candidates import Candidate
 from dovetail.scheduling.bill import sum_prices
 from dovetail.scheduling.model.plan import Plan, PlannedNode
@@ -19,12 +20,12 @@ class Method:
     kind: str
 
 
-EMPTY = Method("Empty", "empty")
-DRIFTED = Method("Drifted", "")
-MULTI = Method("Underutilized", "multi")
-SINGLE = Method("Underutilized", "single")
-MANY = Method("Underutilized", "many")
-REBALANCE = Method("Underutilized", "rebalance")
+EMPTY = Method(reasons.EMPTY, "empty")
+DRIFTED = Method(reasons.DRIFTED, "")
+MULTI = Method(reasons.UNDERUTILIZED, "multi")
+SINGLE = Method(reasons.UNDERUTILIZED, "single")
+MANY = Method(reasons.UNDERUTILIZED, "many")
+REBALANCE = Method(reasons.UNDERUTILIZED, "rebalance")
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,6 @@ Json = dict[str, Any]
 PAGE = 500
 MERGE = "application/merge-patch+json"
 JSON = "application/json-patch+json"
-STRATEGIC = "application/strategic-merge-patch+json"
 APPLY = "application/apply-patch+yaml"
 # A request that the server asked us to repeat is repeated this often before it counts as failed.
 POLITE_TRIES = 5
@@ -237,9 +236,6 @@ class KubeClient:
 
     async def json_patch(self, obj: T, operations: Sequence[Json], *, subresource: str = "") -> T:
         return await self._send_patch(obj, msgspec.json.encode(operations), JSON, subresource)
-
-    async def strategic_patch(self, obj: T, patch: Json, *, subresource: str = "") -> T:
-        return await self._send_patch(obj, msgspec.json.encode(patch), STRATEGIC, subresource)
 
     async def apply(self, obj: T, *, manager: str, force: bool = False, subresource: str = "") -> T:
         """Server-side apply: these fields are ours; Conflict when someone else holds one, unless forced."""

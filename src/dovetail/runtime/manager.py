@@ -63,10 +63,6 @@ class Manager:
         """Begin the end: no new work; what is under way may finish within the grace."""
         self._stopping.set()
 
-    async def wait_stopped(self) -> None:
-        """Return once the end has begun."""
-        await self._stopping.wait()
-
     def stop_on_signals(self, signals: Iterable[signal.Signals] = (signal.SIGTERM, signal.SIGINT)) -> None:
         loop = asyncio.get_running_loop()
         for one in signals:

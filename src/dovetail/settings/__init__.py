@@ -10,7 +10,7 @@ from dovetail.settings.gates import AWS_GATES, GATES, AWSFeatureGates, FeatureGa
 from dovetail.settings.loader import Reading, examine_settings, find_conflicts, read_settings
 from dovetail.settings.removed import REMOVED
 from dovetail.settings.scheduler import PodTopologySpread, SchedulerConfig, SpreadConstraint
-from dovetail.settings.table import PROVIDERS, SETTINGS, Origin, Setting, Settings
+from dovetail.settings.table import SETTINGS, Origin, Setting, Settings
 from dovetail.settings.value_kinds import Provider
 from dovetail.settings.zonal_policy import POLICY_FIELDS, PolicyField, ZonalShiftPolicy
 
@@ -18,7 +18,6 @@ __all__ = [
     "AWS_GATES",
     "GATES",
     "POLICY_FIELDS",
-    "PROVIDERS",
     "REMOVED",
     "SETTINGS",
     "AWSFeatureGates",

@@ -22,7 +22,6 @@ from dovetail.settings.zonal_policy import ZonalShiftPolicy
 
 T = TypeVar("T")
 Origin = Literal["flag", "environment", "default"]
-PROVIDERS: tuple[Provider, ...] = ("aws", "kwok")
 
 
 @dataclass(frozen=True, slots=True)

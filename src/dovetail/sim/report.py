@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise, zip_longest
 from textwrap import wrap
-from typing import Any
 
 import msgspec
 
@@ -27,7 +26,6 @@ __all__ = [
     "render_text",
 ]
 
-Json = dict[str, Any]
 SHIFTS, NODES, PODS = "zoneshifts", "nodes", "pods"
 ZONE = "topology.kubernetes.io/zone"
 # Phases in which nothing may be bought in the zone.

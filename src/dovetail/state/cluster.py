@@ -8,7 +8,7 @@ they are bound to, whether or not that node is known yet, so that the order of e
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from dovetail import metrics
 from dovetail.api import conditions, labels, predicates
@@ -70,7 +70,6 @@ class Cluster:
         self._ordered_for: dict[str, str] = {}
         self.nodepool_state = NodePoolState()
         # When a node or pod last changed in a way that could make a consolidation possible.
-        self.consolidated_from: datetime | None = None
 
     # Nodes
 
@@ -261,7 +260,6 @@ class Cluster:
         tracked = self._by_node.get(node)
         if tracked is not None:
             tracked.clear_cache()
-        self.consolidated_from = None
 
     # Marks
 
@@ -399,7 +397,6 @@ class Cluster:
         else:
             self._charge_pool(tracked)
             self._update_nodepool_state(tracked)
-        self.consolidated_from = None
 
     def _update_nodepool_state(self, tracked: TrackedNode) -> None:
         if tracked.claim is None:

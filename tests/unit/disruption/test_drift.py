@@ -12,11 +12,10 @@ from dovetail.api import labels
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
+from dovetail.api.reasons import NODEPOOL_DRIFTED, REQUIREMENTS_DRIFTED
 from dovetail.disruption.candidates import BLOCKED, DisruptionClass
 from dovetail.disruption.choose import DisruptionChoice
 from dovetail.disruption.methods.drift import (
-    NODEPOOL_DRIFTED,
-    REQUIREMENTS_DRIFTED,
     choose_drift,
     choose_static_drift,
     count_static_replacements,

@@ -15,7 +15,7 @@ import structlog
 from dovetail import logs as messages
 from dovetail.errors import Misconfigured, Retry
 from dovetail.runtime import logs
-from support.log_lines import log_lines
+from support.log_lines import log_lines, open_json_lines
 from support.logs import kept_logs
 
 Capture = pytest.CaptureFixture[str]
@@ -219,7 +219,7 @@ def test_a_function_without_structlog_writes_the_same_fields_by_the_standard_lib
     capsys: Capture,
 ) -> None:
     told: list[str] = []
-    with messages.open_json_lines(told.append):
+    with open_json_lines(told.append):
         bus = messages.get_logger("bus")
         bus.debug("unheard")
         bus.info("batch routed", lane="urgent", messages=3)

@@ -236,4 +236,4 @@ def test_others_keep_away_from_a_shy_pod_until_it_has_ended(
     shy = pod("shy", cpu="1m", node="own", deleted=deleted, affinity=apart(HOST, app="db"))
     shy = replace(shy, status=replace(shy.status, phase=phase))
     plan = World(nodes=[running("own", shy)]).solve(small("web", labels=DB))
-    assert (plan.find_place("default/web") != "own") == kept_away
+    assert ("default/web" not in plan.existing.get("own", ())) == kept_away

@@ -6,7 +6,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dovetail.api import labels as names
-from dovetail.api.quantity import fits_within
 from dovetail.scheduling.model.instance_type_table import InstanceTypeTable, iterate_bits
 from dovetail.scheduling.model.instance_types import (
     InstanceType,
@@ -15,7 +14,7 @@ from dovetail.scheduling.model.instance_types import (
     list_usable_offerings,
 )
 from dovetail.scheduling.model.requirements import NOTHING, Requirements, Values, parse_values
-from dovetail.scheduling.model.resources import convert_to_nano
+from dovetail.scheduling.model.resources import convert_to_nano, fits_within
 from support.builders import amounts
 from support.worlds import FLAVOUR, Z1, Z2, Z3, instance_type, offering
 
@@ -88,7 +87,7 @@ def test_the_table_answers_as_every_type_would(
         i
         for i, each in enumerate(types)
         for group in each.allocatable_groups()
-        if fits_within(needed, group.allocatable)
+        if fits_within(convert_to_nano(needed), convert_to_nano(group.allocatable))
         and any(asked.is_compatible(deal.requirements, WELL_KNOWN) for deal in group.offerings)
     }
     assert (

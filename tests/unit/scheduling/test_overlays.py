@@ -10,9 +10,9 @@ from dovetail.api import labels as names
 from dovetail.api.bad_items import mark_set_aside
 from dovetail.api.overlay import NodeOverlay, NodeOverlaySpec
 from dovetail.api.pod import NodeSelectorRequirement
+from dovetail.api.reasons import CONFLICT
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.node_overlays import (
-    CONFLICT,
     RUNTIME_VALIDATION,
     OverlaidTypes,
     adjust_price,

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from dovetail.api import codec, labels
 from dovetail.api.nodepool import NodePool
-from dovetail.disruption.methods.drift import REQUIREMENTS_DRIFTED, find_pool_drift
+from dovetail.api.reasons import REQUIREMENTS_DRIFTED
+from dovetail.disruption.methods.drift import find_pool_drift
 from dovetail.zonal.model.ledgers import remove_shift_edits, render_ledger
 from dovetail.zonal.model.pools import ZONE, ImpairedZones, Strategy, edit_requirements
 from support.builders import nodeclaim

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from dovetail.api import conditions, labels
+from dovetail.api import conditions, labels, reasons
 from dovetail.api.conditions import CONSOLIDATABLE, DRIFTED, INITIALIZED, LAUNCHED
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
@@ -23,7 +23,6 @@ from dovetail.controllers.base import (
 )
 from dovetail.controllers.context import ControllerContext
 from dovetail.disruption.methods.drift import (
-    INSTANCE_TYPE_NOT_FOUND,
     find_pool_drift,
     is_old_enough,
     is_type_gone,
@@ -139,7 +138,7 @@ class DisruptionConditions:
         if self._type_checked.seconds_left(claim.uid, now) > 0 or not is_old_enough(claim, self._clock.now()):
             return ""
         if is_type_gone(claim, await self._cloud.list_instance_types(pool)):
-            return INSTANCE_TYPE_NOT_FOUND
+            return reasons.INSTANCE_TYPE_NOT_FOUND
         self._type_checked.add(claim.uid, now)
         return ""
 

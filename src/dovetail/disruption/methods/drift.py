@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from dovetail.api import labels
+from dovetail.api import labels, reasons
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.disruption.bad_objects import report_bad_objects
@@ -25,9 +25,6 @@ from dovetail.scheduling.model.plan import PlannedNode
 from dovetail.scheduling.model.requirements import Requirements
 
 __all__ = [
-    "INSTANCE_TYPE_NOT_FOUND",
-    "NODEPOOL_DRIFTED",
-    "REQUIREMENTS_DRIFTED",
     "build_static_commands",
     "choose_drift",
     "choose_static_drift",
@@ -37,17 +34,14 @@ __all__ = [
     "is_type_gone",
 ]
 
-NODEPOOL_DRIFTED = "NodePoolDrifted"
-REQUIREMENTS_DRIFTED = "RequirementsDrifted"
-INSTANCE_TYPE_NOT_FOUND = "InstanceTypeNotFound"
 OLD_ENOUGH = timedelta(hours=1)
 
 
 def find_pool_drift(pool: NodePool, claim: NodeClaim) -> str:
     """How the claim differs from its pool; empty when it does not."""
     if _has_hash_drifted(pool, claim):
-        return NODEPOOL_DRIFTED
-    return REQUIREMENTS_DRIFTED if _violates_requirements(pool, claim) else ""
+        return reasons.NODEPOOL_DRIFTED
+    return reasons.REQUIREMENTS_DRIFTED if _violates_requirements(pool, claim) else ""
 
 
 def _has_hash_drifted(pool: NodePool, claim: NodeClaim) -> bool:

@@ -61,9 +61,6 @@ class DiscoveredMemory:
             if memory != known:
                 self._count_change()
 
-    def find_memory(self, instance_type: str, images: Iterable[AMI]) -> Quantity | None:
-        return self._seen.get(_memory_key(instance_type, images))
-
     def by_type(self, images: Iterable[AMI]) -> dict[str, Quantity]:
         """All that was seen with these images."""
         wanted = _memory_key("", images)[1]
@@ -190,9 +187,6 @@ class InstanceTypeProvider:
 
     def __post_init__(self) -> None:
         self._views = TtlCache(self.clock, KEPT)
-
-    def find_info(self, name: str) -> InstanceTypeInfo | None:
-        return self._facts.get(name)
 
     @property
     def all_facts(self) -> Mapping[str, InstanceTypeInfo]:

@@ -22,19 +22,18 @@ __all__ = [
 ]
 
 OWNED: Final = "owned"
-NODECLAIM_TAG: Final = "karpenter.sh/nodeclaim"
 RESTRICTED: Final = (
     re.compile(r"^kubernetes\.io/cluster/[0-9A-Za-z][A-Za-z0-9\-_]*$"),
     *(
         re.compile(f"^{re.escape(key)}$")
-        for key in (labels.NODEPOOL, labels.EKS_CLUSTER_TAG, labels.EC2_NODECLASS, NODECLAIM_TAG)
+        for key in (labels.NODEPOOL, labels.EKS_CLUSTER_TAG, labels.EC2_NODECLASS, labels.NODECLAIM_TAG)
     ),
 )
 
 
 def owned_by(cluster: str) -> str:
     """The key that says which cluster a thing belongs to."""
-    return f"kubernetes.io/cluster/{cluster}"
+    return f"{labels.CLUSTER_TAG_PREFIX}{cluster}"
 
 
 def build_launch_tags(node_class: EC2NodeClass, cluster: str, nodepool: str) -> dict[str, str]:

@@ -42,15 +42,6 @@ class UnavailableOfferings:
         self._places.put((capacity_type, instance_type, zone, placement, partition), None)
         self._touch_type(instance_type)
 
-    def unmark_offering(
-        self, capacity_type: str, instance_type: str, zone: str, placement: str = "", partition: str = ""
-    ) -> None:
-        """Forget a refusal before its time."""
-        place = (capacity_type, instance_type, zone, placement, partition)
-        if place in self._places:
-            self._places.drop(place)
-            self._touch_type(instance_type)
-
     def mark_capacity_type(self, capacity_type: str) -> None:
         self._capacity_types.put(capacity_type, None)
         self._touch_all()

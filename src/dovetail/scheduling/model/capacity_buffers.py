@@ -11,6 +11,7 @@ from math import ceil
 
 from msgspec.structs import replace
 
+from dovetail.api import reasons
 from dovetail.api.buffers import CapacityBuffer
 from dovetail.api.labels import BUFFER_FAKE_POD, BUFFER_NAME, BUFFER_NAMESPACE, TRUE
 from dovetail.api.meta import Condition, ObjectMeta
@@ -90,15 +91,15 @@ def build_virtual_pods(buffer: CapacityBuffer, template: PodTemplate, count: int
 def find_provisioning_condition(ready: bool, pods: Iterable[Pod], plan: Plan) -> tuple[str, str] | None:
     """The buffer's Provisioning condition after a pass, status and reason; None to leave it as it is."""
     if not ready:
-        return "False", "NotReadyForProvisioning"
+        return "False", reasons.NOT_READY_FOR_PROVISIONING
     names = {pod.full_name for pod in pods}
     if not names:
-        return "False", "BufferEmpty"
+        return "False", reasons.BUFFER_EMPTY
     on_nodes = {name for listed in plan.existing.values() for name in listed}
     new = {name for node in plan.new_nodes for name in node.pods}
     if names & (new | set(plan.unschedulable) | set(plan.deferred)):
-        return "False", "RequiresNewCapacity"
-    return ("True", "FitsExistingCapacity") if names <= on_nodes else None
+        return "False", reasons.REQUIRES_NEW_CAPACITY
+    return ("True", reasons.FITS_EXISTING_CAPACITY) if names <= on_nodes else None
 
 
 def count_virtual_pods_by_node(plan: Plan, virtual: Iterable[Pod]) -> Mapping[str, int]:

@@ -25,7 +25,6 @@ __all__ = [
     "Overhead",
     "check_min_values",
     "find_cheapest_offering",
-    "sort_by_price",
     "truncate_types",
 ]
 
@@ -171,13 +170,6 @@ def find_lowest_price(
     """The least a node of this type would cost; infinite when it cannot be had."""
     offering = find_cheapest_offering(instance_type, requirements, undefined)
     return inf if offering is None else offering.price
-
-
-def sort_by_price(
-    types: Sequence[InstanceType], requirements: Requirements, undefined: AbstractSet[str] = WELL_KNOWN
-) -> list[InstanceType]:
-    """Cheapest first; equals stay as they came."""
-    return sorted(types, key=lambda each: find_lowest_price(each, requirements, undefined))
 
 
 def worst_launch_price(

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 from dovetail.api.meta import LabelSelector, LabelSelectorTerm
 
-__all__ = ["EVERYTHING", "add_labels", "build_selector_key", "matches_selector"]
-
-EVERYTHING: Final = LabelSelector()
+__all__ = ["add_labels", "build_selector_key", "matches_selector"]
 
 
 def matches_selector(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
+from dovetail.api import reasons
 from dovetail.api.bad_items import describe_failure, reason_of
 from dovetail.api.labels import CORE, NODEPOOL, Flavour
 from dovetail.api.nodepool import NodePool
@@ -22,7 +23,6 @@ from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.requirements import Requirements
 
 __all__ = [
-    "CONFLICT",
     "RUNTIME_VALIDATION",
     "OverlaidTypes",
     "OverlayStatus",
@@ -32,7 +32,6 @@ __all__ = [
 ]
 
 RUNTIME_VALIDATION = "RuntimeValidation"
-CONFLICT = "Conflict"
 
 Catalog = tuple[NodePool, Sequence[InstanceType]]
 
@@ -147,7 +146,7 @@ def _judge_readable(
         return OverlayStatus(overlay.name, RUNTIME_VALIDATION, wrong)
     selected = [each for pool, types in known.values() for each in _list_selected_types(overlay, pool, types)]
     if any(_has_conflict(overlay, each, words) for each in selected):
-        return OverlayStatus(overlay.name, CONFLICT, "conflict with another overlay")
+        return OverlayStatus(overlay.name, reasons.CONFLICT, "conflict with another overlay")
     for each in selected:
         _record_changes(overlay, each, words.setdefault((each.pool, each.index), _OverlayChanges()))
     return OverlayStatus(overlay.name)

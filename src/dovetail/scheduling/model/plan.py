@@ -137,13 +137,6 @@ class Plan(Record, frozen=True):
         """The pods that get no place for now, for whatever reason."""
         return frozenset((*self.unschedulable, *self.deferred))
 
-    def find_place(self, pod: str) -> str | None:
-        """Where a pod goes; slow, for people and tests."""
-        for name, pods in self.existing.items():
-            if pod in pods:
-                return name
-        return next((node.name for node in self.new_nodes if pod in node.pods), None)
-
 
 def build_pool_labels(nodepool: NodePool) -> dict[str, str]:
     """The labels every node of the pool has from the start."""

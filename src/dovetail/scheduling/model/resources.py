@@ -5,7 +5,7 @@ Amounts leave here as plain integers of billionths (`nano`), which is what the p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from dovetail.api import quantity
 from dovetail.api.labels import PODS
@@ -22,7 +22,6 @@ __all__ = [
     "convert_to_nano",
     "convert_to_quantities",
     "fits_within",
-    "sum_pod_requests",
 ]
 
 Nano = dict[str, int]
@@ -50,11 +49,6 @@ def compute_nano_requests(pod: Pod) -> Nano:
     if any(each.resources is not None for each in statuses):
         return convert_to_nano(compute_requests_with_pod(pod))
     return pod.spec.nano_requests
-
-
-def sum_pod_requests(pods: Iterable[Pod]) -> dict[str, Quantity]:
-    """What several pods ask for together."""
-    return quantity.add_amounts({PODS: quantity.ZERO}, *(compute_requests_with_pod(pod) for pod in pods))
 
 
 def _compute_effective(pod: Pod, field: str, status: bool) -> dict[str, Quantity]:

@@ -9,14 +9,13 @@ from typing import Final
 from dovetail.api.core import Taint
 from dovetail.api.numbers import parse_integer
 from dovetail.api.pod import Toleration
-from dovetail.api.taints import PREFER_NO_SCHEDULE, is_same_taint
+from dovetail.api.taints import PREFER_NO_SCHEDULE
 
 __all__ = [
     "PREFER_NOT",
     "describe_untolerated",
     "format_taint",
     "list_untolerated",
-    "merge_taints",
     "tolerates_all",
     "tolerates_taint",
 ]
@@ -74,12 +73,3 @@ def format_taint(taint: Taint) -> str:
     if not taint.effect:
         return f"{taint.key}={taint.value}:" if taint.value else taint.key
     return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
-
-
-def merge_taints(taints: Sequence[Taint], more: Iterable[Taint]) -> tuple[Taint, ...]:
-    """These taints, and those of the others that are not there yet under the same key and effect."""
-    kept = list(taints)
-    for taint in more:
-        if not any(is_same_taint(taint, each) for each in kept):
-            kept.append(taint)
-    return tuple(kept)

@@ -30,7 +30,6 @@ __all__ = [
     "can_share_twins",
     "find_undominated",
     "sum_cost",
-    "sum_counts",
 ]
 
 Floats = NDArray[np.float64]
@@ -103,14 +102,6 @@ class PackingProblem:
 
 def sum_cost(problem: PackingProblem, rows: Rows) -> float:
     return float(sum(problem.price[row.option] * row.copies for row in rows))
-
-
-def sum_counts(problem: PackingProblem, rows: Rows) -> Ints:
-    """How many pods of each class the rows hold."""
-    total = np.zeros(problem.classes, np.int64)
-    for row in rows:
-        total += row.counts * row.copies
-    return total
 
 
 def find_undominated(room: Floats, price: Floats) -> Ints:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import TypeVar
 
 from dovetail.sim.aws.ec2.network import zone_ids
 from dovetail.sim.aws.service import AwsRequest, Json, operation
@@ -13,7 +12,6 @@ from dovetail.sim.aws.zonal_shifts import AUTO, MANUAL, PRACTICE, ArcShift, ArcS
 
 __all__: list[str] = []
 
-T = TypeVar("T")
 SERVICE = "arc-zonal-shift"
 LASTS = re.compile(r"([1-9][0-9]*)([mh])")
 LONGEST, COMMENT_MOST, PAGE = timedelta(hours=72), 128, 100

@@ -74,8 +74,7 @@ class ScalePaths:
 class TypeInfo:
     """One served version of one resource.
 
-    `selectable_fields` come on top of metadata.name and metadata.namespace. `merge_keys` names the
-    strategic merge table of a built-in kind and is empty where strategic merge is not offered.
+    `selectable_fields` come on top of metadata.name and metadata.namespace.
     """
 
     group: str
@@ -92,7 +91,6 @@ class TypeInfo:
     generation: Generation = Generation.NONE
     status: StatusSplit = StatusSplit.NONE
     selectable_fields: tuple[str, ...] = ()
-    merge_keys: str = ""
     printer_columns: tuple[CrdColumn, ...] = ()
     schema: Schema | None = field(default=None, compare=False, repr=False)
     scale: ScalePaths | None = None
@@ -180,10 +178,6 @@ class TypeRegistry:
         if not infos:
             raise UnknownResource(resource)
         return infos[0]
-
-    def list_versions_of(self, resource: str) -> tuple[TypeInfo, ...]:
-        """Every served version of a resource, preferred first."""
-        return tuple(self._by_resource.get(resource, ()))
 
     def find_by_kind(self, api_version: str, kind: str) -> TypeInfo | None:
         """The stored type whose objects carry this apiVersion and kind."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from dovetail.api import labels
+from dovetail.api import labels, reasons
 from dovetail.api.core import Node
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.controllers.base import Cache
@@ -276,7 +276,7 @@ def _count_by_zone(changes: Sequence[NodeChange]) -> dict[str, int]:
 
 def _is_drifted_by_edit(claim: NodeClaim) -> bool:
     found = claim.status.find_condition("Drifted")
-    return found is not None and found.status == "True" and found.reason == "RequirementsDrifted"
+    return found is not None and found.status == "True" and found.reason == reasons.REQUIREMENTS_DRIFTED
 
 
 def _is_before_step(each: ShiftState, step: Step) -> bool:

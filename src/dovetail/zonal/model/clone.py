@@ -13,7 +13,7 @@ from typing import Any
 from dovetail.zonal.model.shifts import CONTROLLER, Owner, build_owner_note
 
 __all__ = [
-    *("BUILT_IN", "CLONE_OF", "PREFIX", "RETIRED", "SHIFTS"),
+    *("CLONE_OF", "PREFIX", "RETIRED", "SHIFTS"),
     *(
         "has_only_managed_pools",
         "build_clone_name",
@@ -25,7 +25,6 @@ __all__ = [
 ]
 
 Document = Mapping[str, Any]
-BUILT_IN = ("general-purpose", "system")
 PREFIX = "dovetail-zs-"
 CLONE_OF = "zonalshift.dovetail.sh/clone-of"
 SHIFTS = "zonalshift.dovetail.sh/shifts"

@@ -9,7 +9,6 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -53,7 +52,6 @@ class ShiftSignal(Struct, frozen=True):
     moment: Moment
     zone_id: str
     cluster: str | None
-    event_time: datetime | None
     source: Source
     detail_type: str
     digest: str
@@ -87,7 +85,6 @@ def parse_signal(body: str | bytes, source: Source) -> ShiftSignal:
         moment=moment,
         zone_id=zone,
         cluster=cluster,
-        event_time=_parse_time(event.get("time")),
         source=source,
         detail_type=named,
         digest=_hash_bytes(raw),
@@ -134,14 +131,6 @@ def _read_text(value: Any) -> str:
     except UnicodeEncodeError as error:
         raise BadInput(HALF) from error
     return text
-
-
-def _parse_time(value: Any) -> datetime | None:
-    try:
-        found = datetime.fromisoformat(value) if isinstance(value, str) else None
-    except ValueError:
-        return None
-    return found if found is not None and found.tzinfo is not None else None
 
 
 def _hash_bytes(data: bytes) -> str:

@@ -12,7 +12,6 @@ from dovetail.zonal.model.shifts import CONTROLLER
 
 __all__ = ["MarkedNode", "NodeLedger", "NodeMarks", "protect_node", "release_node", "sweep_node"]
 
-DO_NOT_DISRUPT = "karpenter.sh/do-not-disrupt"
 YES = "true"
 VERSION = 2
 LABEL, ANNOTATION, CORDON = "label", "ann", "cordon"

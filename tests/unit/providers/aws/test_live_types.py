@@ -190,7 +190,7 @@ async def test_what_a_class_asks_of_the_machine_rules_types_out() -> None:
     assert nested == [
         name
         for name in ("m5.large", "m7i.large")
-        if (facts := ec2.provider.types.find_info(name)) and "nested-virtualization" in facts.features
+        if (facts := ec2.provider.types.all_facts.get(name)) and "nested-virtualization" in facts.features
     ]
     assert "m5.large" not in nested
     await ec2.apply(cpu_options=CPUOptions(nested_virtualization="disabled"))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from dovetail.sim.cluster.node_matching import selector_term_matches, tolerates_taint
@@ -13,7 +11,6 @@ from dovetail.sim.cluster.scheduler.topology_counts import PodTerm, SimTopologyC
 
 __all__ = ["choose_best_node"]
 
-Json = dict[str, Any]
 DEFAULT_KEYS = ("kubernetes.io/hostname", "topology.kubernetes.io/zone")
 
 

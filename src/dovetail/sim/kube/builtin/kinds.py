@@ -67,7 +67,6 @@ def _build_type(
         generation=Generation.SPEC if gen else Generation.NONE,
         status=split,
         subresources=subs,
-        merge_keys=kind,
         **more,
     )
 
