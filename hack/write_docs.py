@@ -97,9 +97,9 @@ POLICY_OPENING = """\
 ## The policy of zonal shift
 
 What is rarely chosen about zonal shift is a field of its policy: a key of the ConfigMap that
-`ZONAL_SHIFT_CONFIG_MAP` names (`namespace/name`), beside `policy` and `dry-run`. The controller, `dovetail
-zonal-shift run` and the Lambda function read the same map. The chart writes it: `zonalShift.minHold`
-becomes `min-hold`.
+`ZONAL_SHIFT_CONFIG_MAP` names (`namespace/name`), beside `policy` and `dry-run`. The controller (also in
+`dovetail up` and `simulate`), `dovetail zonal-shift run` and the Lambda function read the same map. The
+chart writes it: `zonalShift.minHold` becomes `min-hold`.
 
 ```yaml
 apiVersion: v1

@@ -11,11 +11,14 @@ import signal
 import socket
 import stat
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import aiohttp
 import pytest
 
+from dovetail.app.embedded_cluster import EmbeddedOptions, run_embedded_cluster
+from dovetail.settings import read_settings
 from support.commands import dovetail, process
 from support.secured import node_pool
 from support.up import PATIENCE, READY, up
@@ -297,3 +300,20 @@ STORY = (
     *("found provisionable pod(s)", "computed new nodeclaim(s) to fit pod(s)", "created nodeclaim"),
     *("launched nodeclaim", "registered nodeclaim", "initialized nodeclaim"),
 )
+
+
+async def test_the_policy_of_zonal_shift_that_is_there_counts_from_the_start(tmp_path: Path) -> None:
+    """Also fields that are read only then, as in the controller of a real cluster."""
+    flags = ("--enable-zonal-shift=true", "--zonal-shift-config-map=default/policy")
+    before = EmbeddedOptions(
+        read_settings(flags, {}, provider="kwok"),
+        data_dir=tmp_path / "data",
+        kubeconfig=tmp_path / "kubeconfig",
+        controller=False,
+    )
+    async with run_embedded_cluster(before) as cluster:
+        policy = {"metadata": {"name": "policy", "namespace": "default"}, "data": {"rehearsal": "@weekly"}}
+        cluster.world.api.create("configmaps", policy)
+    async with run_embedded_cluster(replace(before, controller=True)) as cluster:
+        assert cluster.dovetail is not None
+        assert cluster.dovetail.settings.zonal_policy.rehearsal == "@weekly"

@@ -221,14 +221,20 @@ async def _run_controller(
     # Half of what there is to import, and not everyone wants it.
     from dovetail.app.controller import Dovetail, ProcessOptions
     from dovetail.runtime.credentials import StaticToken
+    from dovetail.runtime.kube import KubeClient
     from dovetail.runtime.kubeconfig import from_kubeconfig
     from dovetail.runtime.transport import HttpTransport
+    from dovetail.zonal.policy_map import read_policy
+    from dovetail.zonal.wiring import find_namespace
 
     clock = SystemClock()
     connection = from_kubeconfig([cluster.kubeconfig], clock)
     transport = HttpTransport(connection.server, StaticToken(token), tls=connection.tls)
+    settings = await read_policy(
+        options.settings, KubeClient(transport, clock), find_namespace(options.settings)
+    )
     dovetail = Dovetail(
-        options.settings,
+        settings,
         transport,
         clock=clock,
         chance=Random(options.seed),

@@ -15,6 +15,7 @@ from dovetail.api import crds
 from dovetail.api.predicates import is_active, owned_by_daemonset, owned_by_node
 from dovetail.app.controller import Dovetail
 from dovetail.providers.kwok import KwokProvider
+from dovetail.runtime.kube import KubeClient
 from dovetail.scheduling.model.snapshot import Snapshot
 from dovetail.scheduling.solve import compute_price_floor
 from dovetail.settings import read_settings
@@ -25,10 +26,12 @@ from dovetail.sim.cluster.kubelet import KubeletOptions
 from dovetail.sim.report import RunReport, ShiftRecorder, build_report
 from dovetail.sim.run_recorder import RunRecorder
 from dovetail.sim.scenario import Scenario
-from dovetail.sim.scenario_player import ScenarioPlayer
+from dovetail.sim.scenario_player import ScenarioPlayer, create_config_maps
 from dovetail.sim.transport import LocalTransport
 from dovetail.sim.volatile_cloud import VolatileCloud
 from dovetail.sim.world import World
+from dovetail.zonal.policy_map import read_policy
+from dovetail.zonal.wiring import find_namespace
 
 __all__ = ["OnProgress", "play_scenario"]
 
@@ -68,9 +71,12 @@ async def _run_scenario(story: Scenario, told: OnProgress) -> RunReport:
     settings = read_settings(
         (), follow | story.settings | (types if story.instance_types else {}), provider="kwok"
     )
+    create_config_maps(story, world)
+    transport = LocalTransport(world.server)
+    settings = await read_policy(settings, KubeClient(transport, clock), find_namespace(settings))
     dovetail = Dovetail(
         settings,
-        LocalTransport(world.server),
+        transport,
         clock=clock,
         chance=Random(story.seed),
         make=partial(KwokProvider, cloud=VolatileCloud),

@@ -26,7 +26,7 @@ from dovetail.sim.scenario import (
 from dovetail.sim.volatile_cloud import VolatileCloud
 from dovetail.sim.world import World
 
-__all__ = ["ScenarioPlayer"]
+__all__ = ["ScenarioPlayer", "create_config_maps"]
 
 Json = dict[str, Any]
 POOLS, CLASSES = "nodepools.karpenter.sh", "kwoknodeclasses.karpenter.kwok.sh"
@@ -66,9 +66,7 @@ class ScenarioPlayer:
                 stored = api.create(POOLS, made)
             if pool.nodes:
                 add_initial_nodes(self.world, self.cloud, stored, pool.nodes)
-        for manifest in self.scenario.manifests:
-            with _expect_accepted(manifest):
-                api.create(_guess_resource(manifest), manifest)
+        _create_manifests(self.scenario, self.world, early=False)
         for workload in self.scenario.workloads:
             with _expect_accepted(made := _build_deployment(workload)):
                 api.create(DEPLOYMENTS, made)
@@ -246,6 +244,18 @@ def _build_budget(workload: ScenarioWorkload) -> Json:
         "metadata": {"name": workload.name, "namespace": "default"},
         "spec": {"selector": selector, "maxUnavailable": workload.max_unavailable},
     }
+
+
+def create_config_maps(scenario: Scenario, world: World) -> None:
+    """Create the scenario's ConfigMaps and their Namespaces: controllers read a policy before they start."""
+    _create_manifests(scenario, world, early=True)
+
+
+def _create_manifests(scenario: Scenario, world: World, *, early: bool) -> None:
+    for manifest in scenario.manifests:
+        if (manifest.get("kind") in ("Namespace", "ConfigMap")) is early:
+            with _expect_accepted(manifest):
+                world.api.create(_guess_resource(manifest), manifest)
 
 
 def _guess_resource(manifest: Json) -> str:

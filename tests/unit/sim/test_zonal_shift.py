@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from dovetail.app import scenario_run
+from dovetail.app.controller import Dovetail
 from dovetail.app.scenario_run import play_scenario
 from dovetail.errors import BadInput
+from dovetail.settings import Settings
 from dovetail.sim.report import ShiftResult, build_document, render_shift, render_text
 from dovetail.sim.scenario import (
     ReplicaCurve,
@@ -106,3 +110,27 @@ def test_a_shift_is_told_in_a_sentence_however_far_it_came() -> None:
         "shifting back was not over yet"
     )
     assert render_shift(ShiftResult("a", 60.0, active=63.0)).endswith("still shifted away at the end")
+
+
+def test_the_policy_of_the_story_counts_from_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also fields that are read only then: the ConfigMap is there before the controllers are."""
+    started: list[Settings] = []
+
+    class Watched(Dovetail):
+        def __init__(self, settings: Settings, *given: Any, **named: Any) -> None:
+            started.append(settings)
+            super().__init__(settings, *given, **named)
+
+    monkeypatch.setattr(scenario_run, "Dovetail", Watched)
+    policy = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "policy", "namespace": "shifts"},
+        "data": {"rehearsal": "@weekly", "min-hold": "3m"},
+    }
+    inside = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shifts"}}
+    settings = {"ZONAL_SHIFT_CONFIG_MAP": "shifts/policy", "ZONAL_SHIFT_MIN_HOLD": "1m"}
+    play_scenario(story(duration="2m", events=[], settings=settings, manifests=[inside, policy]))
+    play_scenario(story(duration="2m", settings=settings, manifests=[inside, policy]))
+    off, on = (each.zonal_policy for each in started)
+    assert (off.rehearsal, on.rehearsal, on.min_hold) == ("", "@weekly", timedelta(minutes=3))
