@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Callable
 from random import Random, SystemRandom
@@ -10,12 +9,12 @@ from random import Random, SystemRandom
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.app.controller import Dovetail, ProcessOptions
+from dovetail.app.leader_election import build_elector, work_while_leading
 from dovetail.runtime import health
 from dovetail.runtime.clock import SystemClock
 from dovetail.runtime.compute import WorkerPool
 from dovetail.runtime.kube import KubeClient
-from dovetail.runtime.kubeconfig import Connection, connect
-from dovetail.runtime.leader import ElectionTerms, Elector, ElectorThread, new_identity
+from dovetail.runtime.kubeconfig import connect
 from dovetail.runtime.transport import USER_AGENT
 from dovetail.settings import Settings
 from dovetail.zonal.policy_map import read_policy
@@ -31,7 +30,7 @@ async def run_controller(
     clock, chance = SystemClock(), Random(SystemRandom().getrandbits(64))
     connection = connect(clock, kubeconfig)
     transport, workers = connection.open_transport(USER_AGENT), WorkerPool(min(2, os.cpu_count() or 1))
-    elector = None if settings.disable_leader_election else _build_elector(settings, connection)
+    elector = build_elector(settings, connection, settings.leader_election_name)
     leading: Callable[[], bool] = (lambda: True) if elector is None else (lambda: elector.leading)
     settings = await read_policy(settings, KubeClient(transport, clock), find_namespace(settings))
     dovetail = Dovetail(
@@ -50,7 +49,10 @@ async def run_controller(
         await health.serve_app(health.build_probes_app(_list_checks(dovetail)), settings.health_probe_port),
     ]
     try:
-        return await _work_while_leading(dovetail, elector, remark)
+        if await work_while_leading(dovetail, elector):
+            return 0
+        remark("dovetail: another process leads now; stopping")
+        return 1
     finally:
         if elector is not None:
             await elector.stop()
@@ -59,44 +61,6 @@ async def run_controller(
         workers.close()
         dovetail.close()
         await transport.close()
-
-
-async def _work_while_leading(
-    dovetail: Dovetail, elector: ElectorThread | None, remark: Callable[[str], None]
-) -> int:
-    """Work while leading. One that loses its lease ends; its successor starts with a clear head."""
-    dovetail.manager.stop_on_signals()
-    if elector is None:
-        await dovetail.run()
-        return 0
-    elector.start()
-    lost = asyncio.create_task(elector.wait_lost())
-    running = asyncio.create_task(dovetail.run(elector.wait_leading))
-    await asyncio.wait({running, lost}, return_when=asyncio.FIRST_COMPLETED)
-    if lost.done() and not running.done():
-        dovetail.stop()
-        await running
-        remark("dovetail: another process leads now; stopping")
-        return 1
-    lost.cancel()
-    await running
-    return 0
-
-
-def _build_elector(settings: Settings, connection: Connection) -> ElectorThread:
-    terms = ElectionTerms(
-        name=settings.leader_election_name,
-        namespace=settings.leader_election_namespace or connection.namespace,
-    )
-    identity = new_identity()
-
-    def make(tell: Callable[[bool], None]) -> Elector:
-        clock = SystemClock()
-        # A client of its own: heavy traffic of the controllers must not hold up a renewal.
-        kube = KubeClient(connection.open_transport(USER_AGENT), clock)
-        return Elector(kube, terms, identity, clock=clock, rng=Random(identity), on_change=tell)
-
-    return ElectorThread(make)
 
 
 def _list_checks(dovetail: Dovetail) -> list[health.Check]:

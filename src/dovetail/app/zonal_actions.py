@@ -17,6 +17,7 @@ from dovetail.api.core import Node
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.api.zoneshift import ZoneShift
+from dovetail.app.leader_election import build_elector, work_while_leading
 from dovetail.app.zonal_clients import TableKubeClient, call_arc
 from dovetail.aws import Aws
 from dovetail.controllers.base import SINGLETON
@@ -26,9 +27,8 @@ from dovetail.runtime.clock import SystemClock
 from dovetail.runtime.events import EventRecorder
 from dovetail.runtime.informer import Informer
 from dovetail.runtime.kube import KubeClient
-from dovetail.runtime.kubeconfig import Connection, connect
-from dovetail.runtime.leader import ElectionTerms, Elector, ElectorThread, new_identity
-from dovetail.runtime.manager import Manager, at_once
+from dovetail.runtime.kubeconfig import connect
+from dovetail.runtime.manager import Manager
 from dovetail.runtime.transport import USER_AGENT, Transport
 from dovetail.runtime.watch import Follower
 from dovetail.settings import Settings, read_settings
@@ -54,6 +54,8 @@ __all__ = [
 ]
 
 KINDS: tuple[type[Any], ...] = (Node, NodeClaim, NodePool)
+# A lease of its own: the autoscaler beside us has another.
+LEASE = "dovetail-zonal-shift"
 BY_PEOPLE = ("LOCAL", "ZONAL_SHIFT")
 
 
@@ -234,7 +236,7 @@ async def run_stand_alone(settings: Settings, cluster: ShiftCluster) -> int:
         "NodePoolEdit" if settings.find_origin("ZONAL_SHIFT_MODE") == "default" else settings.zonal_shift_mode
     )
 
-    elector = None if settings.disable_leader_election else _build_elector(settings, connection)
+    elector = build_elector(settings, connection, LEASE)
     leading = (lambda: True) if elector is None else (lambda: elector.leading)
     page = health.build_metrics_app(exposition=metrics.render_exposition)
     servers = [await health.serve_app(page, settings.metrics_port)]
@@ -243,42 +245,13 @@ async def run_stand_alone(settings: Settings, cluster: ShiftCluster) -> int:
             alone = StandAloneZonal(settings, transport, aws, mode=edited, may_write=leading)
             probes = health.build_probes_app([alone.ready])
             servers.append(await health.serve_app(probes, settings.health_probe_port))
-            return await _work_while_leading(alone, elector)
+            return 0 if await work_while_leading(alone, elector) else 1
     finally:
         if elector is not None:
             await elector.stop()
         for runner, _ in servers:
             await runner.cleanup()
         await transport.close()
-
-
-async def _work_while_leading(alone: StandAloneZonal, elector: ElectorThread | None) -> int:
-    alone.manager.stop_on_signals()
-    if elector is None:
-        await alone.run(at_once)
-        return 0
-    elector.start()
-    lost = asyncio.create_task(elector.wait_lost())
-    running = asyncio.create_task(alone.run(elector.wait_leading))
-    await asyncio.wait({running, lost}, return_when=asyncio.FIRST_COMPLETED)
-    over = lost.done() and not running.done()
-    alone.stop()
-    lost.cancel()
-    await running
-    return 1 if over else 0
-
-
-def _build_elector(settings: Settings, connection: Connection) -> ElectorThread:
-    """A lease of its own: the autoscaler beside us has another."""
-    namespace = settings.leader_election_namespace or connection.namespace
-    terms, identity = ElectionTerms(name="dovetail-zonal-shift", namespace=namespace), new_identity()
-
-    def make(tell: Callable[[bool], None]) -> Elector:
-        clock = SystemClock()
-        kube = KubeClient(connection.open_transport(USER_AGENT), clock)
-        return Elector(kube, terms, identity, clock=clock, rng=Random(identity), on_change=tell)
-
-    return ElectorThread(make)
 
 
 async def plan_shift(place: ShiftCluster, zone: str, cluster: str, flags: Sequence[str]) -> tuple[str, ...]:
