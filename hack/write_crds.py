@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from dovetail.api.crds import DEFINITIONS, build_manifests, build_zonal_manifest
+from dovetail.api.crds import PROVIDER_APIS, build_manifests, build_zonal_manifest
 
 DEPLOY = Path(__file__).resolve().parent.parent / "deploy" / "crds"
 _HEADER = "# Generated from src/dovetail/api by `make crds`; do not edit.\n"
@@ -24,7 +24,7 @@ def files() -> dict[str, str]:
     """Every file's text, by its path below deploy/crds."""
     return {
         f"{flavour}/{crd['spec']['group']}_{crd['spec']['names']['plural']}.yaml": _text(crd)
-        for flavour in DEFINITIONS
+        for flavour in PROVIDER_APIS
         for crd in build_manifests(flavour)
     } | {"zonal/dovetail.sh_zoneshifts.yaml": _text(build_zonal_manifest())}
 

@@ -83,7 +83,7 @@ def _mutate(draw: st.DrawFn, kind: str, document: Any, container: Any, key: Any)
 
 def _storable(kind: str, document: dict[str, Any]) -> bool:
     """Whether some earlier and looser schema could have let the object in: its types are right."""
-    found = admit_object(kind, document, flavour=flavour_of(kind))
+    found = admit_object(kind, document, provider=flavour_of(kind))
     return not any(complaint.rule in ("type", "required") for complaint in found)
 
 

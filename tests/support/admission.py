@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from dovetail.api.crds import DEFINITIONS, CrdDefinition, Flavour, build_schema
+from dovetail.api.crds import CrdDefinition, build_schema, list_definitions
 from dovetail.api.schema.object_schema import Schema
 
 FOLDER = Path(__file__).parents[1] / "conformance" / "admission"
@@ -81,23 +81,21 @@ def field_examples() -> Iterator[Example]:
                     yield Example(kind, path, verdict == "accepts", changed(kind, {path: value}), None)
 
 
-def flavour_of(kind: str) -> Flavour:
+def flavour_of(kind: str) -> str:
     return "kwok" if kind == "KWOKNodeClass" else "aws"
 
 
-def definition(kind: str, flavour: Flavour | None = None) -> CrdDefinition:
-    (found,) = (d for d in DEFINITIONS[flavour or flavour_of(kind)] if d.record.KIND.kind == kind)
+def definition(kind: str, flavour: str | None = None) -> CrdDefinition:
+    (found,) = (d for d in list_definitions(flavour or flavour_of(kind)) if d.record.KIND.kind == kind)
     return found
 
 
 @cache
-def server_schema(kind: str, flavour: Flavour) -> Schema:
+def server_schema(kind: str, flavour: str) -> Schema:
     return Schema.from_openapi(build_schema(kind, flavour))
 
 
-def server_complaints(
-    kind: str, new: dict[str, Any], old: dict[str, Any] | None, flavour: Flavour
-) -> list[str]:
+def server_complaints(kind: str, new: dict[str, Any], old: dict[str, Any] | None, flavour: str) -> list[str]:
     """What the embedded API server says of a write, with unknown fields dropped and defaults filled in."""
     schema = server_schema(kind, flavour)
     stored = None if old is None else schema.apply_defaults(schema.prune(old)[0])

@@ -10,6 +10,7 @@ from typing import Any, cast
 from dovetail.api import codec, core
 from dovetail.api.bad_items import reason_of
 from dovetail.api.buffers import CapacityBuffer
+from dovetail.api.crds import PROVIDER_APIS
 from dovetail.api.meta import Object
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodeclass import EC2NodeClass, KWOKNodeClass
@@ -20,7 +21,6 @@ from dovetail.app.controller import Dovetail
 from dovetail.controllers.base import Controller
 from dovetail.controllers.disruption import DisruptionController
 from dovetail.controllers.provisioning import Provisioner
-from dovetail.providers.factory import NODE_CLASSES
 from dovetail.scheduling.model.device_objects import DeviceClass, ResourceClaim, ResourceSlice
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.settings import GATES, read_settings
@@ -67,7 +67,7 @@ def make_dovetail(provider: str = "kwok") -> Dovetail:
 @cache
 def kinds_read() -> Mapping[type[Object], str]:
     """Every kind that a Dovetail follows, with a provider that makes it do so."""
-    return {kind: provider for provider in NODE_CLASSES for kind in make_dovetail(provider).informers}
+    return {kind: provider for provider in PROVIDER_APIS for kind in make_dovetail(provider).informers}
 
 
 def feed(dovetail: Dovetail, documents: Mapping[type[Object], Iterable[Json]]) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -108,7 +108,7 @@ def own_namespace(served: Secured, request: pytest.FixtureRequest) -> str:
 
 
 @contextmanager
-def secured(folder: Path, provider: Literal["aws", "kwok"] = "kwok") -> Iterator[Secured]:
+def secured(folder: Path, provider: str = "kwok") -> Iterator[Secured]:
     """A server with our definitions installed, for as long as the block lasts."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)

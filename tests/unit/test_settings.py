@@ -18,7 +18,6 @@ from dovetail.settings import (
     AWSFeatureGates,
     FeatureGates,
     PolicyField,
-    Provider,
     SchedulerConfig,
     Setting,
     Settings,
@@ -219,7 +218,7 @@ FORMER = {each.variable: each for each in POLICY_FIELDS}
 BY_NAME: dict[str, Setting | PolicyField] = {**{each.variable: each for each in SETTINGS}, **FORMER}
 
 
-def provider_of(variable: str) -> Provider:
+def provider_of(variable: str) -> str:
     return "kwok" if variable in KWOK else "aws"
 
 

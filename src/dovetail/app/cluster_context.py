@@ -5,7 +5,7 @@ Whoever only looks needs no more than this; whoever acts as well puts controller
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from random import Random
@@ -22,7 +22,7 @@ from dovetail.api.pod import Pod
 from dovetail.controllers.base import Cache
 from dovetail.controllers.capacitybuffer import BufferWorkloads, CapacityBuffers, Workload
 from dovetail.controllers.ownership import Ownership
-from dovetail.controllers.provider_port import MakeProvider, Provider, ProviderContext
+from dovetail.controllers.provider_port import Indexes, MakeProvider, Provider, ProviderContext
 from dovetail.ports import Clock, Recorder
 from dovetail.runtime.informer import Informer
 from dovetail.runtime.kube import KubeClient
@@ -34,10 +34,9 @@ from dovetail.state import Capture, Cluster, ClusterStores, DeviceStores
 from dovetail.throttle import Throttle
 from dovetail.zonal.model.gates import ZoneGates
 
-__all__ = ["DISPENSABLE", "ClusterContext", "ContextOptions", "Indexes"]
+__all__ = ["DISPENSABLE", "ClusterContext", "ContextOptions"]
 
 T = TypeVar("T", bound=Object)
-Indexes = Mapping[type[Object], Mapping[str, Any]]
 
 ALWAYS: tuple[type[Object], ...] = (
     Pod,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 from dovetail.api.pod import Pod
 from dovetail.errors import BadInput
@@ -14,13 +13,13 @@ from dovetail.settings import Settings
 from dovetail.settings import read_settings as read_settings
 
 __all__ = [
+    "AUTO",
     "ClusterSource",
-    "Provider",
     "SeenCluster",
     "read_own_settings",
 ]
 
-Provider = Literal["auto", "aws", "kwok"]
+AUTO = "auto"  # ask the cluster whose node classes it serves
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,7 @@ class ClusterSource:
 
     kubeconfig: str = ""
     context: str = ""
-    provider: Provider = "auto"
+    provider: str = AUTO
     cluster_name: str = ""
     region: str = ""
 

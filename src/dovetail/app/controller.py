@@ -17,12 +17,13 @@ from typing import Any
 from dovetail import __version__
 from dovetail.api import core
 from dovetail.api.core import Node
+from dovetail.api.crds import find_provider_api
 from dovetail.api.meta import Object
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.api.overlay import NodeOverlay
 from dovetail.api.pod import Pod
-from dovetail.app.cluster_context import DISPENSABLE, ClusterContext, ContextOptions, Indexes
+from dovetail.app.cluster_context import DISPENSABLE, ClusterContext, ContextOptions
 from dovetail.controllers.base import SINGLETON, Controller
 from dovetail.controllers.cloud_wrappers import CallerController, MeteredCloud
 from dovetail.controllers.context import ControllerContext, TerminationVolumes
@@ -35,14 +36,14 @@ from dovetail.controllers.ownership import (
     index_claim_by_provider_id,
     index_node_by_provider_id,
 )
-from dovetail.controllers.provider_port import MakeProvider
+from dovetail.controllers.provider_port import Indexes, MakeProvider
 from dovetail.controllers.registry import ControllerSet, build_controllers
 from dovetail.controllers.set_aside import SetAsideReporter
 from dovetail.errors import BadInput, DovetailError, NotAuthorized
 from dovetail.logs import get_logger
 from dovetail.metrics import gauge
 from dovetail.ports import Clock, Cloud, Compute
-from dovetail.providers.factory import NODE_CLASSES, choose_provider
+from dovetail.providers.factory import choose_provider, list_provider_indexes
 from dovetail.runtime import metrics
 from dovetail.runtime.compute import inline
 from dovetail.runtime.events import EventRecorder
@@ -98,7 +99,7 @@ class Dovetail(ClusterContext):
         make: MakeProvider | None = None,
         process: ProcessOptions = ProcessOptions(),  # noqa: B008 (frozen)
     ) -> None:
-        class_kind = NODE_CLASSES[provider]
+        class_kind = find_provider_api(provider).node_class
         super().__init__(
             settings,
             transport,
@@ -322,8 +323,5 @@ class Dovetail(ClusterContext):
 
 def _list_indexes(provider: str) -> Indexes:
     """By what objects are looked up; a provider's own ways with it."""
-    if provider != "aws":
-        return INDEXES
-    from dovetail.providers.aws.interruption import BY_INSTANCE, instance_of_claim
-
-    return {**INDEXES, NodeClaim: {**INDEXES[NodeClaim], BY_INSTANCE: instance_of_claim}}
+    own = list_provider_indexes(provider)
+    return {kind: {**INDEXES.get(kind, {}), **own.get(kind, {})} for kind in {**INDEXES, **own}}

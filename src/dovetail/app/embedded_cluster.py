@@ -23,7 +23,7 @@ from dovetail.sim.kube.http.server import serve_http
 from dovetail.sim.kube.status import ApiError
 from dovetail.sim.state_folder import StateFolder
 from dovetail.sim.world import World, relax_garbage_collector
-from dovetail.state.default_nodepool import NODE_CLASSES, build_default_nodepool
+from dovetail.state.default_nodepool import build_default_nodepool
 
 if TYPE_CHECKING:
     from dovetail.app.controller import Dovetail
@@ -42,7 +42,6 @@ __all__ = [
 
 Json = dict[str, Any]
 POOLS, STORAGE = "nodepools.karpenter.sh", "storageclasses.storage.k8s.io"
-CLASSES = {"aws": "ec2nodeclasses.karpenter.k8s.aws", "kwok": "kwoknodeclasses.karpenter.kwok.sh"}
 GP3 = {
     "apiVersion": "storage.k8s.io/v1",
     "kind": "StorageClass",
@@ -62,16 +61,17 @@ def create_default_pool(
     world: World, cloud: Literal["aws", "kwok"], name: str, pool: Mapping[str, Any]
 ) -> None:
     """Create a node class and a NodePool, both called default, unless the cluster has some."""
-    if world.api.list(POOLS) or world.api.list(CLASSES[cloud]):
+    classes = crds.find_provider_api(cloud).kind.resource
+    if world.api.list(POOLS) or world.api.list(classes):
         return
-    _create_object(world, CLASSES[cloud], _build_node_class(cloud, name))
+    _create_object(world, classes, _build_node_class(cloud, name))
     _create_object(world, POOLS, build_default_nodepool(cloud, **pool))
 
 
 def _build_node_class(cloud: Literal["aws", "kwok"], cluster: str) -> Json:
-    api_version, kind = NODE_CLASSES[cloud]
+    kind = crds.find_provider_api(cloud).kind
     spec = {"spec": _build_ec2_spec(cluster)} if cloud == "aws" else {}
-    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": "default"}, **spec}
+    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": "default"}, **spec}
 
 
 def _build_ec2_spec(cluster: str) -> Json:

@@ -24,7 +24,6 @@ ALONE: shapes.Rules = (
     ("", ("events",), ("create", "patch")),
     *zonal.SHIFTS,
 )
-CLASSES = {"aws": ("karpenter.k8s.aws", "ec2nodeclasses"), "kwok": ("karpenter.kwok.sh", "kwoknodeclasses")}
 SEEN: shapes.Rules = (
     ("autoscaling.x-k8s.io", ("capacitybuffers",), READ),
     ("dovetail.sh", ("zoneshifts",), READ),
@@ -106,10 +105,10 @@ def _build_zonal_shift(given: Installation) -> list[Json]:
 
 def _build_dashboard(given: Installation) -> list[Json]:
     part = InstallPart(given, "dashboard")
-    group, plural = CLASSES[given.provider]
+    classes = crds.find_provider_api(given.provider).kind
     rules = (
         ("karpenter.sh", ("nodepools", "nodeclaims", "nodeoverlays"), READ),
-        (group, (plural,), READ),
+        (classes.group, (classes.plural,), READ),
         *SEEN,
     )
     names = (part.name, f"{part.name}.{part.namespace}", f"{part.name}.{part.namespace}.svc")
@@ -169,18 +168,6 @@ CORE: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("", ("pods",), ("delete",)),
 )
 PLANNING = (("", ("limitranges", "services"), READ),)
-PROVIDER = {
-    "aws": (
-        ("karpenter.k8s.aws", ("ec2nodeclasses",), READ),
-        ("karpenter.k8s.aws", ("ec2nodeclasses", "ec2nodeclasses/status"), ("patch", "update")),
-    ),
-    "kwok": (
-        ("karpenter.kwok.sh", ("kwoknodeclasses",), READ),
-        ("karpenter.kwok.sh", ("kwoknodeclasses", "kwoknodeclasses/status"), ("patch", "update")),
-        ("", ("nodes",), ("create",)),
-        ("apiextensions.k8s.io", ("customresourcedefinitions",), ("list", "watch")),
-    ),
-}
 # Where zonal shift was never on there is nothing to restore, and no right to look.
 OFF = {"ZONAL_SHIFT_ON_DISABLE": "leave"}
 ALL_BUT_UPDATE = (*READ, "create", "delete", "patch")
@@ -224,12 +211,15 @@ def _build_controller(given: Installation) -> list[Json]:
 
 
 def _list_provider_rules(given: Installation) -> shapes.Rules:
-    rules: shapes.Rules = PROVIDER[given.provider]
+    provider = crds.find_provider_api(given.provider)
+    group, plural = provider.kind.group, provider.kind.plural
     edited = given.settings.get("ZONAL_SHIFT_MODE") in ("NodePoolEdit", "Both")
     followed = given.shifts_inside or given.settings.get("ZONAL_SHIFT_ON_DISABLE") == "restore"
     bought = given.settings.get("ZONAL_SHIFT_PRESCALE") == "true"
     return (
-        *rules,
+        (group, (plural,), READ),
+        (group, (plural, f"{plural}/status"), ("patch", "update")),
+        *provider.rights,
         *(zonal.SHIFTS if followed else ()),
         *(zonal.CLONES if edited else ()),
         *(zonal.BUFFERS if bought else ()),

@@ -11,20 +11,20 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Literal
+from typing import Any
 
-from dovetail.api import labels
+from dovetail.api import crds, labels
 from dovetail.api.meta import Kind, Object
 from dovetail.api.nodepool import NodePool
 from dovetail.api.overlay import NodeOverlay
 from dovetail.api.pod import Pod
 from dovetail.api.zoneshift import ZoneShift, list_excluded_zones
 from dovetail.app.cluster_context import DISPENSABLE, ClusterContext, ContextOptions
-from dovetail.app.cluster_source import ClusterSource, SeenCluster
+from dovetail.app.cluster_source import AUTO, ClusterSource, SeenCluster
 from dovetail.app.published_settings import PublishedSettings, read_published
 from dovetail.controllers.provider_port import MakeProvider
 from dovetail.errors import DovetailError, Expired, Gone, Misconfigured, NotAuthorized, Retry
-from dovetail.providers.factory import NODE_CLASSES, AwsReach, choose_provider
+from dovetail.providers.factory import AwsReach, choose_provider
 from dovetail.runtime.clock import SystemClock
 from dovetail.runtime.informer import Informer
 from dovetail.runtime.kubeconfig import Connection, connect
@@ -80,7 +80,7 @@ async def _build_view(
     connection: Connection, transport: Transport, where: ClusterSource
 ) -> tuple[ClusterContext, str]:
     try:
-        provider = await _detect_provider(transport) if where.provider == "auto" else where.provider
+        provider = await _detect_provider(transport) if where.provider == AUTO else where.provider
         published = await read_published(transport)
     except DovetailError as error:
         raise _describe_failure(connection.server, error) from error
@@ -110,7 +110,7 @@ def _describe_missing(connection: Connection, name: str, region: str) -> Misconf
 
 
 def _read_settings(
-    connection: Connection, provider: Literal["aws", "kwok"], published: PublishedSettings, name: str
+    connection: Connection, provider: str, published: PublishedSettings, name: str
 ) -> Settings:
     """The controller's settings, changed by what this environment says."""
     own = {key: value for key, value in os.environ.items() if key in BY_VARIABLE and key not in FACTS}
@@ -151,7 +151,7 @@ def _build_sight(
         rng=Random(0),
         record=lambda kube: _SilentRecorder(),
         options=ContextOptions(
-            NODE_CLASSES[settings.provider],
+            crds.find_provider_api(settings.provider).node_class,
             make,
             authority=connection.authority,
             may_write=lambda: False,
@@ -193,10 +193,13 @@ async def _read_cluster(where: ClusterSource, remark: Callable[[str], None]) -> 
         )
 
 
-async def _detect_provider(transport: Transport) -> Literal["aws", "kwok"]:
-    """Whose node classes the cluster knows; where it knows both, EC2's count."""
-    reply = await transport.send(ApiRequest("GET", f"/apis/{labels.KARPENTER_AWS}"))
-    return "aws" if reply.status == 200 else "kwok"
+async def _detect_provider(transport: Transport) -> str:
+    """Whose node classes the cluster knows: the first of the table that it serves, so EC2's before others."""
+    for name, api in crds.PROVIDER_APIS.items():
+        reply = await transport.send(ApiRequest("GET", f"/apis/{api.kind.group}"))
+        if reply.status == 200:
+            return name
+    return "kwok"
 
 
 async def _fill_all(context: ClusterContext, connection: Connection) -> None:

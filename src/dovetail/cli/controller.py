@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from dovetail.app.process import run_controller
+from dovetail.cli.views.options import check_provider
 from dovetail.cli.views.output import print_note
 from dovetail.runtime import logs
 from dovetail.settings import read_settings
@@ -20,7 +21,12 @@ OPTIONS = {"context_settings": {"ignore_unknown_options": True, "allow_extra_arg
 def controller(
     context: typer.Context,
     provider: Annotated[
-        Literal["aws", "kwok"], typer.Option(help="Whose machines to use: EC2's, or simulated ones.")
+        str,
+        typer.Option(
+            metavar="NAME",
+            callback=check_provider,
+            help="Whose machines to use: EC2's (aws), or simulated ones (kwok).",
+        ),
     ] = "kwok",
     kubeconfig: Annotated[
         str,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from dovetail.api import crds as definitions
 from dovetail.cli.views.files import write_all
+from dovetail.cli.views.options import check_provider
 from dovetail.cli.views.output import (
     Format,
     FormatOption,
@@ -20,8 +21,15 @@ from dovetail.cli.views.output import (
 
 
 def crds(
-    flavour: Annotated[
-        Literal["aws", "kwok"], typer.Option(help="The cloud whose node class to add.")
+    provider: Annotated[
+        str,
+        typer.Option(
+            "--provider",
+            "--flavour",
+            metavar="NAME",
+            callback=check_provider,
+            help="The provider whose node class to add: aws or kwok.",
+        ),
     ] = "aws",
     output_dir: Annotated[
         str | None, typer.Option(metavar="DIRECTORY", help="Write one file for each instead of printing.")
@@ -33,7 +41,7 @@ def crds(
     They are the ones Karpenter installs: same groups, versions and names, so that objects already
     in a cluster stay valid. Use it as `dovetail crds | kubectl apply --server-side -f -`.
     """
-    manifests = definitions.build_manifests(flavour)
+    manifests = definitions.build_manifests(provider)
     if output_dir is None:
         print_manifests(manifests, output)
         return

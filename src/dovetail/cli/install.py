@@ -17,7 +17,7 @@ from dovetail.api import crds, manifests
 from dovetail.app.install_objects import Installation, build_objects
 from dovetail.app.install_shapes import PARTS, ROLE_ARN
 from dovetail.bus.config import read_config
-from dovetail.cli.views.options import ContextOption, KubeconfigOption
+from dovetail.cli.views.options import ContextOption, KubeconfigOption, check_provider
 from dovetail.cli.views.output import (
     Output,
     OutputOption,
@@ -61,12 +61,13 @@ PART_ROLE = "IAM role for the account of a part; may be said again."
 BUS = "The router's configuration, in YAML or JSON."
 TLS = "Secret with the certificate of the HTTPS endpoint for messages about shifts."
 ROLE = "IAM role for the service account; not needed with Pod Identity."
+WHOSE = "Whose machines to use: EC2's (aws), or simulated ones (kwok)."
 SETTING = "A setting, such as INTERRUPTION_QUEUE=my-queue; may be said again."
 
 
 def install(
     cluster_name: Annotated[str, typer.Option(help="Name of the EKS cluster; needed for aws.")] = "",
-    provider: Annotated[Literal["aws", "kwok"], typer.Option(help="Whose machines to use.")] = "aws",
+    provider: Annotated[str, typer.Option(metavar="NAME", callback=check_provider, help=WHOSE)] = "aws",
     namespace: Annotated[str, typer.Option("-n", "--namespace", help="Its home.")] = "kube-system",
     release: Annotated[str, typer.Option(help="Objects are called by this name.")] = "karpenter",
     image: Annotated[str, typer.Option(help="The controller's image; else that of this version.")] = "",
@@ -153,9 +154,7 @@ def _read_router_config(path: str) -> Json:
     return inner
 
 
-def _read_settings(
-    given: list[str], cluster_name: str, provider: Literal["aws", "kwok"], *, needed: bool
-) -> dict[str, str]:
+def _read_settings(given: list[str], cluster_name: str, provider: str, *, needed: bool) -> dict[str, str]:
     found = {"CLUSTER_NAME": cluster_name} if cluster_name else {}
     for text in given:
         name, equals, value = text.partition("=")

@@ -14,7 +14,7 @@ import typer
 from dovetail.api import codec, crds, hashes, labels, validation
 from dovetail.api.nodeclass import EC2NodeClass
 from dovetail.api.nodepool import NodePool
-from dovetail.cli.views.options import ContextOption, KubeconfigOption
+from dovetail.cli.views.options import ContextOption, KubeconfigOption, check_provider
 from dovetail.cli.views.output import (
     COMPLAINTS,
     Output,
@@ -66,7 +66,7 @@ class MigrationInput:
     classes: Sequence[Document] = ()
     lease: Document | None = None
     ca_bundle: str | None = None
-    flavour: Literal["aws", "kwok"] = "aws"
+    provider: str = "aws"
     wanted: Sequence[Document] = field(default_factory=lambda: crds.build_manifests("aws"))
 
 
@@ -130,7 +130,7 @@ def _check_controllers(found: MigrationInput) -> Iterator[MigrationFinding]:
             yield MigrationFinding("change", about, text)
         else:
             yield MigrationFinding("fine", about, "is scaled to 0")
-        yield from _check_settings(about, each, found.flavour)
+        yield from _check_settings(about, each, found.provider)
 
 
 def _is_karpenter(deployment: Document) -> bool:
@@ -138,9 +138,7 @@ def _is_karpenter(deployment: Document) -> bool:
     return known.get("app.kubernetes.io/name") == "karpenter" or known.get("karpenter") == "controller"
 
 
-def _check_settings(
-    about: str, deployment: Document, flavour: Literal["aws", "kwok"]
-) -> Iterator[MigrationFinding]:
+def _check_settings(about: str, deployment: Document, provider: str) -> Iterator[MigrationFinding]:
     """The variables of the running controller, as ours would read them."""
     pod = deployment["spec"]["template"]["spec"]
     given = {
@@ -153,7 +151,7 @@ def _check_settings(
     if unknown:
         yield MigrationFinding("change", about, f"has variables that mean nothing here: {', '.join(unknown)}")
     try:
-        settings = read_settings((), {k: v for k, v in given.items() if k in BY_VARIABLE}, provider=flavour)
+        settings = read_settings((), {k: v for k, v in given.items() if k in BY_VARIABLE}, provider=provider)
     except Misconfigured as error:
         yield MigrationFinding("blocker", about, f"its settings would be refused: {error}")
         return
@@ -181,7 +179,9 @@ def _check_objects(found: MigrationInput) -> Iterator[MigrationFinding]:
         wrong = 0
         for each in listed:
             complaints = [
-                c for c in validation.check_document(dict(each), found.flavour) if c.severity.value == "error"
+                c
+                for c in validation.check_document(dict(each), found.provider)
+                if c.severity.value == "error"
             ]
             wrong += bool(complaints)
             for complaint in complaints[:3]:
@@ -249,16 +249,15 @@ def _check_lease(found: MigrationInput) -> Iterator[MigrationFinding]:
 
 
 Json = dict[str, Any]
-CLASSES = {
-    "aws": "/apis/karpenter.k8s.aws/v1/ec2nodeclasses",
-    "kwok": "/apis/karpenter.kwok.sh/v1alpha1/kwoknodeclasses",
-}
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/{}/leases/karpenter-leader-election"
 
 
 def migrate(
     what: Annotated[Literal["check"], typer.Argument(help="What to do: only look, so far.")],
-    provider: Annotated[Literal["aws", "kwok"], typer.Option(help="Whose machines it uses.")] = "aws",
+    provider: Annotated[
+        str,
+        typer.Option(metavar="NAME", callback=check_provider, help="Whose machines it uses: aws or kwok."),
+    ] = "aws",
     namespace: Annotated[str, typer.Option("-n", "--namespace", help="Where the lease is.")] = "kube-system",
     ca_bundle: Annotated[
         str, typer.Option(help="The CLUSTER_CA_BUNDLE of the controller, which is part of class hashes.")
@@ -279,10 +278,11 @@ def migrate(
 
 
 async def _read_cluster(
-    provider: Literal["aws", "kwok"], namespace: str, ca_bundle: str | None, kubeconfig: str, context: str
+    provider: str, namespace: str, ca_bundle: str | None, kubeconfig: str, context: str
 ) -> MigrationInput:
     connection = connect(SystemClock(), kubeconfig, context)
     transport = connection.open_transport(USER_AGENT)
+    node_class = crds.find_provider_api(provider).kind
     try:
         definitions, deployments, daemonsets, pools, claims, classes = [
             await _list_objects(transport, path)
@@ -292,7 +292,7 @@ async def _read_cluster(
                 "/apis/apps/v1/daemonsets",
                 "/apis/karpenter.sh/v1/nodepools",
                 "/apis/karpenter.sh/v1/nodeclaims",
-                CLASSES[provider],
+                f"/apis/{node_class.api_version}/{node_class.plural}",
             )
         ]
         lease = await transport.send(ApiRequest("GET", LEASE.format(namespace)))
@@ -311,7 +311,7 @@ async def _read_cluster(
         classes=classes,
         lease=msgspec.json.decode(lease.body) if lease.status == 200 else None,
         ca_bundle=ca_bundle,
-        flavour=provider,
+        provider=provider,
         wanted=crds.build_manifests(provider),
     )
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from dovetail.api import labels
+from dovetail.api.crds import find_provider_api
 from dovetail.api.manifests import DEFAULT, Document, ManifestComplaint, Manifests, Severity, parse_manifests
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodeclass import EC2NodeClass, KWOKNodeClass
@@ -214,10 +214,8 @@ def _need_pool(reader: _Reader, catalog: str, wanted: bool) -> None:
     if reader.world.list_objects(NodePool):
         return
     # Without a pool there is no node class to go by, and who asks for prices means EC2's mostly.
-    cloud: Literal["aws", "kwok"] = (
-        "kwok" if catalog == "kwok" or reader.world.list_objects(KWOKNodeClass) else "aws"
-    )
-    flavour = labels.KWOK if cloud == "kwok" else labels.AWS
+    cloud = "kwok" if catalog == "kwok" or reader.world.list_objects(KWOKNodeClass) else "aws"
+    flavour = find_provider_api(cloud).labels
     bare = reader.world.build_snapshot(
         lambda pool: (), SchedulingOptions(now=datetime.now(UTC), flavour=flavour)
     )

@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
+from dovetail.cli.views.options import check_provider
 from dovetail.cli.views.output import MISUSE, Output, OutputOption, print_note, print_structured, print_table
-from dovetail.settings import POLICY_FIELDS, SETTINGS, Provider, Reading, Setting, Settings, examine_settings
+from dovetail.settings import POLICY_FIELDS, SETTINGS, Reading, Setting, Settings, examine_settings
 
 # \b keeps the help formatter from filling these lines into a paragraph.
 _FLAGS = "\n".join(f"  {each.flag}: {each.meaning}" for each in SETTINGS)
@@ -21,7 +22,9 @@ OPTIONS = {
 
 def settings(
     context: typer.Context,
-    provider: Annotated[Provider, typer.Option(help="The cloud whose settings apply.")] = "aws",
+    provider: Annotated[
+        str, typer.Option(metavar="NAME", callback=check_provider, help="Whose settings apply: aws or kwok.")
+    ] = "aws",
     changed: Annotated[bool, typer.Option("--changed", help="Leave out what has its default.")] = False,
     output: OutputOption = Output.table,
 ) -> None:

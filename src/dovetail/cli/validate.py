@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from dovetail.api import crds, validation
 from dovetail.api.manifests import Document, ManifestComplaint, Severity
 from dovetail.cli.views.files import FilesOption, MoreFiles, read_manifests
+from dovetail.cli.views.options import check_provider
 from dovetail.cli.views.output import (
     COMPLAINTS,
     Output,
@@ -21,15 +22,19 @@ from dovetail.cli.views.output import (
 )
 from dovetail.state.unreadable import KINDS_READ, find_doubts
 
-Flavour = Literal["aws", "kwok"]
-KINDS = {definition.record.KIND for definitions in crds.DEFINITIONS.values() for definition in definitions}
-KWOK_GROUP = "karpenter.kwok.sh"
+KINDS = {each.record.KIND for name in crds.PROVIDER_APIS for each in crds.list_definitions(name)}
 __all__ = ["find_unreadable", "is_checked", "list_complaints", "validate"]
 
 StrictOption = Annotated[bool, typer.Option("--strict", help="Let warnings fail, too.")]
-FlavourOption = Annotated[
-    Flavour | None,
-    typer.Option(help="The cloud the manifests are for.  [default: the one each of them names]"),
+ManifestProviderOption = Annotated[
+    str | None,
+    typer.Option(
+        "--provider",
+        "--flavour",
+        metavar="NAME",
+        callback=check_provider,
+        help="The provider the manifests are for: aws or kwok.  [default: the one each of them names]",
+    ),
 ]
 
 
@@ -37,7 +42,7 @@ def validate(
     files: FilesOption,
     more: MoreFiles = None,
     strict: StrictOption = False,
-    flavour: FlavourOption = None,
+    provider: ManifestProviderOption = None,
     output: OutputOption = Output.table,
 ) -> None:
     """Check manifests and say what is wrong with them.
@@ -53,7 +58,7 @@ def validate(
     skipped = [document for document in found.documents if not _is_read(document)]
     complaints = [*found.complaints]
     for document in ours:
-        complaints += _all_complaints(document, flavour)
+        complaints += _all_complaints(document, provider)
     if not found.documents and not complaints:
         complaints.append(ManifestComplaint("input", None, None, "", "there is no object in it"))
     complaints.sort(key=lambda complaint: (complaint.source, complaint.line or 0))
@@ -76,10 +81,10 @@ def _is_read(document: Document) -> bool:
     return is_checked(*named) or named in KINDS_READ
 
 
-def _all_complaints(document: Document, flavour: Flavour | None) -> list[ManifestComplaint]:
+def _all_complaints(document: Document, provider: str | None) -> list[ManifestComplaint]:
     """What is wrong with an object; where nothing else is, what the controller could not read of it."""
     ours = is_checked(document.api_version, document.kind)
-    found = list_complaints(document, flavour) if ours else []
+    found = list_complaints(document, provider) if ours else []
     if any(complaint.severity is Severity.ERROR for complaint in found):
         return found
     return [*found, *find_unreadable(document)]
@@ -92,23 +97,24 @@ def find_unreadable(document: Document) -> Iterator[ManifestComplaint]:
         yield ManifestComplaint(document.source, document.line_of(path), None, path, told)
 
 
-def _detect_flavour(document: Document) -> Flavour:
+def _detect_provider(document: Document) -> str:
     """The cloud a manifest is for, by its own group or by the class it names."""
     spec = document.value.get("spec")
     template = spec.get("template") if isinstance(spec, dict) else None
     inner = template.get("spec") if isinstance(template, dict) else spec
     reference = inner.get("nodeClassRef") if isinstance(inner, dict) else None
     named = reference.get("group") if isinstance(reference, dict) else None
-    return "kwok" if KWOK_GROUP in (named, document.api_version.partition("/")[0]) else "aws"
+    groups = (named, document.api_version.partition("/")[0])
+    return next((name for name, api in crds.PROVIDER_APIS.items() if api.kind.group in groups), "aws")
 
 
-def list_complaints(document: Document, flavour: Flavour | None = None) -> list[ManifestComplaint]:
+def list_complaints(document: Document, provider: str | None = None) -> list[ManifestComplaint]:
     """Everything wrong with one of our objects, each with its line."""
     return [
         ManifestComplaint(
             document.source, document.line_of(each.path), None, each.path, each.message, each.severity
         )
-        for each in validation.check_document(document.value, flavour or _detect_flavour(document))
+        for each in validation.check_document(document.value, provider or _detect_provider(document))
     ]
 
 

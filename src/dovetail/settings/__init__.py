@@ -11,7 +11,6 @@ from dovetail.settings.loader import Reading, examine_settings, find_conflicts, 
 from dovetail.settings.removed import REMOVED
 from dovetail.settings.scheduler import PodTopologySpread, SchedulerConfig, SpreadConstraint
 from dovetail.settings.table import SETTINGS, Origin, Setting, Settings
-from dovetail.settings.value_kinds import Provider
 from dovetail.settings.zonal_policy import POLICY_FIELDS, PolicyField, ZonalShiftPolicy
 
 __all__ = [
@@ -25,7 +24,6 @@ __all__ = [
     "Origin",
     "PodTopologySpread",
     "PolicyField",
-    "Provider",
     "Reading",
     "SchedulerConfig",
     "Setting",

@@ -14,7 +14,6 @@ from typing import Any
 from dovetail.errors import Misconfigured
 from dovetail.settings import removed
 from dovetail.settings.table import BY_FLAG, SETTINGS, Origin, Setting, Settings
-from dovetail.settings.value_kinds import Provider
 from dovetail.settings.zonal_policy import POLICY_FIELDS, PolicyField, ZonalShiftPolicy
 
 __all__ = ["find_conflicts"]
@@ -62,7 +61,7 @@ class Reading:
 
 
 def read_settings(
-    arguments: Sequence[str], environment: Mapping[str, str], provider: Provider = "aws"
+    arguments: Sequence[str], environment: Mapping[str, str], provider: str = "aws"
 ) -> Settings:
     """The settings of this process, or Misconfigured with the first thing that is wrong."""
     reading = examine_settings(arguments, environment, provider)
@@ -75,7 +74,7 @@ def read_settings(
 
 
 def examine_settings(
-    arguments: Sequence[str], environment: Mapping[str, str], provider: Provider = "aws"
+    arguments: Sequence[str], environment: Mapping[str, str], provider: str = "aws"
 ) -> Reading:
     """Read everything, go on past mistakes, and say all of them."""
     draft = _Draft(provider)
@@ -109,7 +108,7 @@ def examine_settings(
 class _Draft:
     """Settings on their way to being settled."""
 
-    provider: Provider
+    provider: str
     values: dict[str, Any] = field(default_factory=dict)
     origins: dict[str, Origin] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
@@ -189,7 +188,7 @@ def _parse_flags(arguments: Sequence[str], draft: _Draft) -> dict[str, str]:
     return given
 
 
-def _unknown_flag(name: str, value: str, setting: Setting | PolicyField | None, provider: Provider) -> str:
+def _unknown_flag(name: str, value: str, setting: Setting | PolicyField | None, provider: str) -> str:
     if setting is not None:
         return f"--{name} belongs to the {setting.provider} provider, but the provider here is {provider}"
     if name in removed.BY_FLAG:

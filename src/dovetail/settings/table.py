@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeVar
 from dovetail.settings import value_kinds
 from dovetail.settings.gates import AWS_FEATURE_GATES, FEATURE_GATES, AWSFeatureGates, FeatureGates
 from dovetail.settings.scheduler import SCHEDULER_CONFIG, SchedulerConfig
-from dovetail.settings.value_kinds import RATE, Provider, Rate, SettingKind
+from dovetail.settings.value_kinds import RATE, Rate, SettingKind
 from dovetail.settings.zonal import OBJECT_NAME, ZONAL_POLICY, ZonalPolicy
 from dovetail.settings.zonal_policy import ZonalShiftPolicy
 
@@ -32,7 +32,7 @@ class Setting:
     kind: SettingKind[Any]
     default: str
     meaning: str
-    provider: Provider | None
+    provider: str | None
     required: bool
 
     @property
@@ -43,12 +43,12 @@ class Setting:
     def flag(self) -> str:
         return "--" + self.attribute.replace("_", "-")
 
-    def applies_to(self, provider: Provider) -> bool:
+    def applies_to(self, provider: str) -> bool:
         return self.provider in (None, provider)
 
 
 def _set(
-    kind: SettingKind[T], default: str, meaning: str, provider: Provider | None = None, required: bool = False
+    kind: SettingKind[T], default: str, meaning: str, provider: str | None = None, required: bool = False
 ) -> T:
     metadata = {"kind": kind, "default": default, "meaning": meaning}
     metadata |= {"provider": provider, "required": required}
@@ -307,7 +307,7 @@ class Settings:
     zonal_policy_base: ZonalShiftPolicy = field(default_factory=ZonalShiftPolicy)
     zonal_policy: ZonalShiftPolicy = field(default_factory=ZonalShiftPolicy)
 
-    provider: Provider = "aws"
+    provider: str = "aws"
     origins: Mapping[str, Origin] = field(
         default_factory=lambda: MappingProxyType({}), compare=False, repr=False
     )

@@ -11,15 +11,14 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Generic, Literal, TypeVar
+from typing import Generic, TypeVar
 from urllib.parse import urlsplit
 
 from dovetail.settings import durations
 
-__all__ = ["RATE", "Provider", "Rate", "parse_rate"]
+__all__ = ["RATE", "Rate", "parse_rate"]
 
 T = TypeVar("T")
-Provider = Literal["aws", "kwok"]
 
 # The spellings Go's strconv.ParseBool takes, and no others.
 BOOLEANS = dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True) | dict.fromkeys(

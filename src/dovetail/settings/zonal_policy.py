@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from dovetail.settings import value_kinds
-from dovetail.settings.value_kinds import Provider, SettingKind
+from dovetail.settings.value_kinds import SettingKind
 from dovetail.settings.zonal import SHARE
 
 __all__ = ["POLICY_FIELDS", "PolicyField", "ZonalShiftPolicy"]
@@ -34,7 +34,7 @@ class PolicyField:
     kind: SettingKind[Any]
     default: str
     meaning: str
-    provider: Provider | None
+    provider: str | None
     live: bool
     required = False
 
@@ -54,7 +54,7 @@ class PolicyField:
     def flag(self) -> str:
         return "--" + self.attribute.replace("_", "-")
 
-    def applies_to(self, provider: Provider) -> bool:
+    def applies_to(self, provider: str) -> bool:
         return self.provider in (None, provider)
 
     def describe_replacement(self, used: str, text: str) -> str:
@@ -66,7 +66,7 @@ class PolicyField:
 
 
 def _set(
-    kind: SettingKind[T], default: str, meaning: str, provider: Provider | None = None, *, live: bool = True
+    kind: SettingKind[T], default: str, meaning: str, provider: str | None = None, *, live: bool = True
 ) -> T:
     metadata = {"kind": kind, "default": default, "meaning": meaning, "provider": provider, "live": live}
     return field(default=kind.read(default), metadata=metadata)

@@ -2,40 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal
+from collections.abc import Iterable
+from typing import Any
 
 from dovetail.api import labels
+from dovetail.api.crds import find_provider_api
 from dovetail.api.pod import Pod
 from dovetail.scheduling.model.pod_requirements import build_strict_requirements
 from dovetail.scheduling.model.resources import compute_requests_with_pod
 
-__all__ = ["NODE_CLASSES", "build_default_nodepool", "build_nodepool_for"]
+__all__ = ["build_default_nodepool", "build_nodepool_for"]
 
 Json = dict[str, Any]
-Cloud = Literal["aws", "kwok"]
 DEFAULT = "default"
-NODE_CLASSES: Mapping[Cloud, tuple[str, str]] = {
-    "aws": (f"{labels.KARPENTER_AWS}/v1", "EC2NodeClass"),
-    "kwok": (f"{labels.KARPENTER_KWOK}/v1alpha1", "KWOKNodeClass"),
-}
 CAPACITY = {"key": labels.CAPACITY_TYPE, "operator": "In", "values": ["spot", "on-demand"]}
-REQUIREMENTS: Mapping[Cloud, list[Json]] = {
-    "aws": [
-        CAPACITY,
-        {"key": f"{labels.KARPENTER_AWS}/instance-category", "operator": "In", "values": ["c", "m", "r"]},
-        {"key": f"{labels.KARPENTER_AWS}/instance-generation", "operator": "Gt", "values": ["4"]},
-    ],
-    "kwok": [{"key": labels.OS, "operator": "In", "values": ["linux"]}, CAPACITY],
-}
 PLAIN = frozenset(("cpu", "memory", "pods", "ephemeral-storage"))
 
 
-def build_default_nodepool(cloud: Cloud, **more: Any) -> Json:
+def build_default_nodepool(provider: str, **more: Any) -> Json:
     """A NodePool of spot and on-demand instances, general-purpose ones on EC2; `more` goes into its spec."""
-    api_version, kind = NODE_CLASSES[cloud]
-    reference = {"group": api_version.partition("/")[0], "kind": kind, "name": DEFAULT}
-    template = {"spec": {"nodeClassRef": reference, "requirements": REQUIREMENTS[cloud]}}
+    api = find_provider_api(provider)
+    reference = {"group": api.kind.group, "kind": api.kind.kind, "name": DEFAULT}
+    requirements = [dict(each) for each in api.requirements]
+    template = {"spec": {"nodeClassRef": reference, "requirements": requirements}}
     return {
         "apiVersion": "karpenter.sh/v1",
         "kind": "NodePool",
@@ -44,12 +33,12 @@ def build_default_nodepool(cloud: Cloud, **more: Any) -> Json:
     }
 
 
-def build_nodepool_for(pods: Iterable[Pod], cloud: Cloud, well_known: frozenset[str]) -> Json:
+def build_nodepool_for(pods: Iterable[Pod], provider: str, well_known: frozenset[str]) -> Json:
     """The NodePool that these pods need: with the labels they select, and special types if they request any.
 
     Of pods that select different values of one label, the first counts; one pool has one value.
     """
-    pool, special = build_default_nodepool(cloud), False
+    pool, special = build_default_nodepool(provider), False
     template_labels: dict[str, str] = {}
     for pod in pods:
         special = special or bool(set(compute_requests_with_pod(pod)) - PLAIN)

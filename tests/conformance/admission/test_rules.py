@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.api.crds import DEFINITIONS, AdmissionRule, Flavour, apply_defaults, build_schema
+from dovetail.api.crds import PROVIDER_APIS, AdmissionRule, apply_defaults, build_schema, list_definitions
 from dovetail.api.crds.patterns import MEANING
 from dovetail.api.schema.cel import CelError, compile_rule
 from dovetail.api.schema.nodes import MISSING
@@ -72,7 +72,7 @@ def test_every_rule_has_an_example_it_takes_and_one_it_refuses() -> None:
     shown = {(example.kind, example.subject, example.accepted) for example in RULES}
     wanted = {
         (each.record.KIND.kind, rule.id, accepted)
-        for definitions in DEFINITIONS.values()
+        for definitions in map(list_definitions, PROVIDER_APIS)
         for each in definitions
         for rule in each.rules
         for accepted in (True, False)
@@ -86,7 +86,7 @@ def test_the_full_object_is_valid_in_its_own_flavour(kind: str) -> None:
 
 
 def test_rule_ids_are_unique_within_a_kind() -> None:
-    for definitions in DEFINITIONS.values():
+    for definitions in map(list_definitions, PROVIDER_APIS):
         for each in definitions:
             ids = [rule.id for rule in each.rules]
             assert len(ids) == len(set(ids))
@@ -101,9 +101,9 @@ def test_the_aws_domain_is_closed_with_the_aws_provider_only(kind: str, at: str)
     for step in at.split("."):
         requirements = requirements[step]
     requirements.append({"key": "karpenter.k8s.aws/unheard-of", "operator": "Exists"})
-    verdicts: dict[Flavour, bool] = {}
-    for flavour in DEFINITIONS:
-        verdicts[flavour] = admit_object(kind, document, flavour=flavour) == ()
+    verdicts: dict[str, bool] = {}
+    for flavour in PROVIDER_APIS:
+        verdicts[flavour] = admit_object(kind, document, provider=flavour) == ()
         assert (server_complaints(kind, document, None, flavour) == []) is verdicts[flavour]
     assert verdicts == {"aws": False, "kwok": True}
 
@@ -131,7 +131,7 @@ def test_a_stored_object_of_the_wrong_shape_does_not_stop_an_update() -> None:
 def test_every_pattern_in_the_crds_has_a_value_it_refuses() -> None:
     patterns = {
         MEANING.get(pattern, f"of the form {pattern}")
-        for flavour, definitions in DEFINITIONS.items()
+        for flavour, definitions in zip(PROVIDER_APIS, map(list_definitions, PROVIDER_APIS), strict=True)
         for each in definitions
         for pattern in _patterns(build_schema(each.record.KIND.kind, flavour))
     }
@@ -139,7 +139,7 @@ def test_every_pattern_in_the_crds_has_a_value_it_refuses() -> None:
         complaint.message.partition(" is not ")[2]
         for example in FIELDS
         if not example.accepted
-        for complaint in admit_object(example.kind, example.new, flavour=flavour_of(example.kind))
+        for complaint in admit_object(example.kind, example.new, provider=flavour_of(example.kind))
         if complaint.rule == "pattern"
     }
     assert refused == patterns

@@ -5,26 +5,29 @@ Nothing is read or written here, and nothing is checked: that is dovetail.api.va
 
 from __future__ import annotations
 
-from dovetail.api.crds.definition import AdmissionRule, CrdDefinition, Flavour
+from dovetail.api.crds.definition import AdmissionRule, CrdDefinition
 from dovetail.api.crds.manifest import (
-    DEFINITIONS,
     apply_defaults,
     build_manifests,
     build_schema,
     build_zonal_manifest,
     find_definition,
     find_schema,
+    list_definitions,
 )
+from dovetail.api.crds.providers import PROVIDER_APIS, ProviderApi, find_provider_api
 
 __all__ = [
-    "DEFINITIONS",
+    "PROVIDER_APIS",
     "AdmissionRule",
     "CrdDefinition",
-    "Flavour",
+    "ProviderApi",
     "apply_defaults",
     "build_manifests",
     "build_schema",
     "build_zonal_manifest",
     "find_definition",
+    "find_provider_api",
     "find_schema",
+    "list_definitions",
 ]

@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 from dovetail.api import labels
 from dovetail.api.crds import patterns
 from dovetail.api.meta import Object
-
-Flavour = Literal["aws", "kwok"]
 
 _EXTENSIONS = {
     "listType": "x-kubernetes-list-type",
@@ -59,7 +57,7 @@ class AdmissionRule:
     cel: str
     holds: Callable[[Any, Any], bool]
     transition: bool = False
-    flavour: Flavour | None = None  # None: wherever the kind is installed
+    provider: str | None = None  # None: wherever the kind is installed
 
     def move_under(self, path: str) -> AdmissionRule:
         """The same rule on a shared part that stands at `path`."""
@@ -93,8 +91,8 @@ class CrdDefinition:
     short_names: tuple[str, ...] = ()
     scale: Mapping[str, str] | None = None
 
-    def rules_of(self, flavour: Flavour) -> tuple[AdmissionRule, ...]:
-        return tuple(rule for rule in self.rules if rule.flavour in (None, flavour))
+    def rules_of(self, provider: str) -> tuple[AdmissionRule, ...]:
+        return tuple(rule for rule in self.rules if rule.provider in (None, provider))
 
 
 OPERATORS = ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Gte", "Lte"]
@@ -179,7 +177,7 @@ def cel_list(items: tuple[str, ...] | list[str]) -> str:
 
 
 def closed_domain_key(
-    id: str, domain: str, allowed: tuple[str, ...], flavour: Flavour | None = None
+    id: str, domain: str, allowed: tuple[str, ...], provider: str | None = None
 ) -> AdmissionRule:
     """On one key: only the listed labels of a domain may be used."""
     return AdmissionRule(
@@ -188,12 +186,12 @@ def closed_domain_key(
         f"labels of the domain {domain} are reserved, apart from the well-known ones",
         f"self in {cel_list(allowed)} || !self.find('^[^/]*').endsWith('{domain}')",
         lambda key, _: key in allowed or not in_closed_domain(key, domain),
-        flavour=flavour,
+        provider=provider,
     )
 
 
 def closed_domain_keys(
-    id: str, domain: str, allowed: tuple[str, ...], flavour: Flavour | None = None
+    id: str, domain: str, allowed: tuple[str, ...], provider: str | None = None
 ) -> AdmissionRule:
     """On a map: the same of every key."""
     return AdmissionRule(
@@ -202,7 +200,7 @@ def closed_domain_keys(
         f"labels of the domain {domain} are reserved, apart from the well-known ones",
         f"self.all(k, k in {cel_list(allowed)} || !k.find('^[^/]*').endsWith('{domain}'))",
         lambda chosen, _: all(k in allowed or not in_closed_domain(k, domain) for k in chosen),
-        flavour=flavour,
+        provider=provider,
     )
 
 

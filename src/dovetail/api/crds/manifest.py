@@ -12,12 +12,12 @@ from typing import Any, Union, get_args, get_origin
 
 import msgspec
 
-from dovetail.api.crds.definition import CrdDefinition, FieldSchema, Flavour, PrinterColumn
-from dovetail.api.crds.ec2 import EC2NODECLASS
+from dovetail.api.crds.definition import CrdDefinition, FieldSchema, PrinterColumn
 from dovetail.api.crds.nodeclaim import NODECLAIM
 from dovetail.api.crds.nodepool import NODEPOOL
-from dovetail.api.crds.other_kinds import CAPACITYBUFFER, KWOKNODECLASS, NODEOVERLAY, ZONESHIFT
+from dovetail.api.crds.other_kinds import CAPACITYBUFFER, NODEOVERLAY, ZONESHIFT
 from dovetail.api.crds.patterns import QUANTITY
+from dovetail.api.crds.providers import PROVIDER_APIS, find_provider_api
 from dovetail.api.quantity import Quantity
 from dovetail.api.schema.object_schema import Schema
 from dovetail.errors import Misconfigured
@@ -40,7 +40,7 @@ _TOP = {
 }
 
 
-def build_structural_schema(definition: CrdDefinition, flavour: Flavour) -> dict[str, Any]:
+def build_structural_schema(definition: CrdDefinition, provider: str) -> dict[str, Any]:
     """The openAPIV3Schema of a kind, rules included."""
     left = dict(definition.fields)
     root = _build_object(definition.record, left, "")
@@ -50,7 +50,7 @@ def build_structural_schema(definition: CrdDefinition, flavour: Flavour) -> dict
         raise Misconfigured(
             f"{definition.record.__name__} has no field for these constraints: {', '.join(sorted(left))}"
         )
-    for rule in definition.rules_of(flavour):
+    for rule in definition.rules_of(provider):
         node = _node_at(root, rule.at)
         node.setdefault("x-kubernetes-validations", []).append({"message": rule.says, "rule": rule.cel})
     return root
@@ -112,15 +112,16 @@ def _node_at(root: dict[str, Any], path: str) -> dict[str, Any]:
 
 
 _CORE = (NODEPOOL, NODECLAIM, NODEOVERLAY, CAPACITYBUFFER)
-DEFINITIONS: dict[Flavour, tuple[CrdDefinition, ...]] = {
-    "aws": (*_CORE, EC2NODECLASS),
-    "kwok": (*_CORE, KWOKNODECLASS),
-}
 
 
-def build_manifests(flavour: Flavour) -> tuple[dict[str, Any], ...]:
+def list_definitions(provider: str) -> tuple[CrdDefinition, ...]:
+    """The kinds to install with this provider."""
+    return (*_CORE, find_provider_api(provider).definition)
+
+
+def build_manifests(provider: str) -> tuple[dict[str, Any], ...]:
     """The CRDs to install with this provider; a fresh copy, free to be changed."""
-    return tuple(_build_manifest(definition, flavour) for definition in DEFINITIONS[flavour])
+    return tuple(_build_manifest(definition, provider) for definition in list_definitions(provider))
 
 
 def build_zonal_manifest() -> dict[str, Any]:
@@ -128,12 +129,12 @@ def build_zonal_manifest() -> dict[str, Any]:
     return _build_manifest(ZONESHIFT, "aws")
 
 
-def find_definition(api_version: str, kind: str, flavour: Flavour) -> CrdDefinition | None:
+def find_definition(api_version: str, kind: str, provider: str) -> CrdDefinition | None:
     """What is installed under this name, if anything is."""
     return next(
         (
             definition
-            for definition in DEFINITIONS[flavour]
+            for definition in list_definitions(provider)
             if (definition.record.KIND.api_version, definition.record.KIND.kind) == (api_version, kind)
         ),
         None,
@@ -141,13 +142,13 @@ def find_definition(api_version: str, kind: str, flavour: Flavour) -> CrdDefinit
 
 
 @cache
-def build_schema(kind: str, flavour: Flavour) -> dict[str, Any]:
+def build_schema(kind: str, provider: str) -> dict[str, Any]:
     """One kind's openAPIV3Schema, built once: to be read, not changed."""
-    (definition,) = (d for d in DEFINITIONS[flavour] if d.record.KIND.kind == kind)
-    return build_structural_schema(definition, flavour)
+    (definition,) = (d for d in list_definitions(provider) if d.record.KIND.kind == kind)
+    return build_structural_schema(definition, provider)
 
 
-def _build_manifest(definition: CrdDefinition, flavour: Flavour) -> dict[str, Any]:
+def _build_manifest(definition: CrdDefinition, provider: str) -> dict[str, Any]:
     kind = definition.record.KIND
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -157,7 +158,7 @@ def _build_manifest(definition: CrdDefinition, flavour: Flavour) -> dict[str, An
             "group": kind.group,
             "names": _build_names(definition),
             "scope": "Namespaced" if kind.namespaced else "Cluster",
-            "versions": [_build_version(definition, flavour)],
+            "versions": [_build_version(definition, provider)],
         },
     }
 
@@ -174,7 +175,7 @@ def _build_names(definition: CrdDefinition) -> dict[str, Any]:
     return names | ({"shortNames": list(definition.short_names)} if definition.short_names else {})
 
 
-def _build_version(definition: CrdDefinition, flavour: Flavour) -> dict[str, Any]:
+def _build_version(definition: CrdDefinition, provider: str) -> dict[str, Any]:
     subresources: dict[str, Any] = {"status": {}}
     if definition.scale:
         subresources["scale"] = dict(definition.scale)
@@ -182,7 +183,7 @@ def _build_version(definition: CrdDefinition, flavour: Flavour) -> dict[str, Any
         "name": definition.record.KIND.version,
         "served": True,
         "storage": True,
-        "schema": {"openAPIV3Schema": build_structural_schema(definition, flavour)},
+        "schema": {"openAPIV3Schema": build_structural_schema(definition, provider)},
         "subresources": subresources,
     }
     columns = [_build_column(column) for column in definition.columns]
@@ -195,9 +196,9 @@ def _build_column(column: PrinterColumn) -> dict[str, Any]:
 
 
 @cache
-def find_schema(kind: str, flavour: Flavour) -> Schema:
+def find_schema(kind: str, provider: str) -> Schema:
     """The same, read; without its CEL rules, which the definition has as functions too."""
-    return Schema.from_openapi(build_schema(kind, flavour), rules=False)
+    return Schema.from_openapi(build_schema(kind, provider), rules=False)
 
 
 def apply_defaults(kind: str, document: Mapping[str, Any]) -> dict[str, Any]:
@@ -206,5 +207,5 @@ def apply_defaults(kind: str, document: Mapping[str, Any]) -> dict[str, Any]:
     An explicit null counts as absent, as it does for the API server. What is not of the right type is
     left for validation to complain about.
     """
-    flavour: Flavour = "kwok" if kind == "KWOKNodeClass" else "aws"
-    return find_schema(kind, flavour).apply_defaults(copy.deepcopy(dict(document)))
+    owners = (name for name, api in PROVIDER_APIS.items() if api.kind.kind == kind)
+    return find_schema(kind, next(owners, "aws")).apply_defaults(copy.deepcopy(dict(document)))

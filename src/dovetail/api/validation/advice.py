@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from dovetail.api import labels
-from dovetail.api.crds import Flavour
+from dovetail.api.crds import find_provider_api
 from dovetail.api.crds.ec2 import alias_family
 from dovetail.api.manifests import Severity
 from dovetail.api.validation.complaint import Complaint, field_path
@@ -21,7 +21,7 @@ from dovetail.api.validation.runtime import KNOWN_VALUES
 _EXCLUSIVE = {"subnetSelectorTerms": ("id",), "securityGroupSelectorTerms": ("id", "name")}
 
 
-def _ending_family(document: Mapping[str, Any], _: Flavour) -> Iterator[tuple[str, str]]:
+def _ending_family(document: Mapping[str, Any], _: str) -> Iterator[tuple[str, str]]:
     for index, term in enumerate(_read_spec(document).get("amiSelectorTerms", ())):
         if alias_family(term.get("alias", "")) == "al2":
             yield (
@@ -30,7 +30,7 @@ def _ending_family(document: Mapping[str, Any], _: Flavour) -> Iterator[tuple[st
             )
 
 
-def _bare_unit(document: Mapping[str, Any], _: Flavour) -> Iterator[tuple[str, str]]:
+def _bare_unit(document: Mapping[str, Any], _: str) -> Iterator[tuple[str, str]]:
     for index, device in enumerate(_read_spec(document).get("blockDeviceMappings", ())):
         size = device.get("ebs", {}).get("volumeSize", "")
         if size in ("T", "Ti"):
@@ -38,7 +38,7 @@ def _bare_unit(document: Mapping[str, Any], _: Flavour) -> Iterator[tuple[str, s
             yield path, f"{size} is a unit without a number; admission lets it through and EC2 will not"
 
 
-def _self_registering(document: Mapping[str, Any], _: Flavour) -> Iterator[tuple[str, str]]:
+def _self_registering(document: Mapping[str, Any], _: str) -> Iterator[tuple[str, str]]:
     if _read_spec(document).get("amiFamily") == "Custom":
         yield (
             "spec.amiFamily",
@@ -46,7 +46,7 @@ def _self_registering(document: Mapping[str, Any], _: Flavour) -> Iterator[tuple
         )
 
 
-def _mixed_terms(document: Mapping[str, Any], _: Flavour) -> Iterator[tuple[str, str]]:
+def _mixed_terms(document: Mapping[str, Any], _: str) -> Iterator[tuple[str, str]]:
     for name, alone in _EXCLUSIVE.items():
         for index, term in enumerate(_read_spec(document).get(name, ())):
             if len(term) > 1 and any(field in term for field in alone):
@@ -56,7 +56,7 @@ def _mixed_terms(document: Mapping[str, Any], _: Flavour) -> Iterator[tuple[str,
                 )
 
 
-def _nothing_selected(document: Mapping[str, Any], _: Flavour) -> Iterator[tuple[str, str]]:
+def _nothing_selected(document: Mapping[str, Any], _: str) -> Iterator[tuple[str, str]]:
     if "spec" not in document:
         yield "spec", "is missing: the class can be stored but never becomes ready"
 
@@ -66,7 +66,7 @@ def _read_spec(document: Mapping[str, Any]) -> Mapping[str, Any]:
     return spec
 
 
-EC2_ADVICE: Mapping[str, Callable[[Mapping[str, Any], Flavour], Iterator[tuple[str, str]]]] = {
+EC2_ADVICE: Mapping[str, Callable[[Mapping[str, Any], str], Iterator[tuple[str, str]]]] = {
     "ending-family": _ending_family,
     "bare-unit": _bare_unit,
     "custom-family": _self_registering,
@@ -75,7 +75,7 @@ EC2_ADVICE: Mapping[str, Callable[[Mapping[str, Any], Flavour], Iterator[tuple[s
 }
 
 
-Advice = Callable[[Mapping[str, Any], Flavour], Iterator[tuple[str, str]]]
+Advice = Callable[[Mapping[str, Any], str], Iterator[tuple[str, str]]]
 
 _RESOURCES = (
     labels.CPU,
@@ -85,30 +85,26 @@ _RESOURCES = (
     labels.NODES,
     labels.NVIDIA_GPU,
 )
-_NODE_CLASSES = {
-    "aws": (labels.KARPENTER_AWS, "EC2NodeClass"),
-    "kwok": (labels.KARPENTER_KWOK, "KWOKNodeClass"),
-}
 _ACTIVE_CAPACITY = "buffer.x-k8s.io/active-capacity"
 
 
-def advice_about(kind: str, document: Mapping[str, Any], flavour: Flavour) -> tuple[Complaint, ...]:
+def advice_about(kind: str, document: Mapping[str, Any], provider: str) -> tuple[Complaint, ...]:
     """Everything worth a warning about a document that would be stored."""
     return tuple(
         Complaint(path, message, name, Severity.WARNING)
         for name, advise in (*_ADVICE["*"].items(), *_ADVICE.get(kind, {}).items())
-        for path, message in advise(document, flavour)
+        for path, message in advise(document, provider)
     )
 
 
-def _protected_by_label(document: Mapping[str, Any], _: Flavour) -> Iterator[tuple[str, str]]:
+def _protected_by_label(document: Mapping[str, Any], _: str) -> Iterator[tuple[str, str]]:
     metadata = document.get("metadata")
     chosen = metadata.get("labels") if isinstance(metadata, dict) else None
     if isinstance(chosen, dict) and labels.DO_NOT_DISRUPT in chosen:
         yield f"metadata.labels[{labels.DO_NOT_DISRUPT}]", "has no effect as a label: make it an annotation"
 
 
-def _unreadable_schedule(document: Mapping[str, Any], _: Flavour) -> Iterator[tuple[str, str]]:
+def _unreadable_schedule(document: Mapping[str, Any], _: str) -> Iterator[tuple[str, str]]:
     for index, budget in enumerate(document["spec"]["disruption"]["budgets"]):
         schedule, path = budget.get("schedule", ""), f"spec.disruption.budgets[{index}].schedule"
         if not schedule:
@@ -119,7 +115,7 @@ def _unreadable_schedule(document: Mapping[str, Any], _: Flavour) -> Iterator[tu
             yield path, "names no day that exists, and such a budget counts as always active"
 
 
-def _odd_budgets(document: Mapping[str, Any], _: Flavour) -> Iterator[tuple[str, str]]:
+def _odd_budgets(document: Mapping[str, Any], _: str) -> Iterator[tuple[str, str]]:
     for index, budget in enumerate(document["spec"]["disruption"]["budgets"]):
         path = f"spec.disruption.budgets[{index}]"
         if budget.get("reasons") == []:
@@ -131,14 +127,14 @@ def _odd_budgets(document: Mapping[str, Any], _: Flavour) -> Iterator[tuple[str,
             yield f"{path}.nodes", "is zero at all times: no node will be drifted or consolidated"
 
 
-def _misspelt_limits(document: Mapping[str, Any], _: Flavour) -> Iterator[tuple[str, str]]:
+def _misspelt_limits(document: Mapping[str, Any], _: str) -> Iterator[tuple[str, str]]:
     for name in document["spec"].get("limits", {}):
         near = difflib.get_close_matches(name.lower(), _RESOURCES, n=1, cutoff=0.7)
         if near and name not in _RESOURCES and "/" not in name:
             yield field_path("spec.limits", name), f"limits no resource there is: did you mean {near[0]}?"
 
 
-def _ignored_by_static_pools(document: Mapping[str, Any], _: Flavour) -> Iterator[tuple[str, str]]:
+def _ignored_by_static_pools(document: Mapping[str, Any], _: str) -> Iterator[tuple[str, str]]:
     spec = document["spec"]
     if "replicas" in spec and spec["disruption"]["consolidateAfter"] not in ("0s", "Never"):
         yield (
@@ -147,17 +143,18 @@ def _ignored_by_static_pools(document: Mapping[str, Any], _: Flavour) -> Iterato
         )
 
 
-def _foreign_class(document: Mapping[str, Any], flavour: Flavour) -> Iterator[tuple[str, str]]:
+def _foreign_class(document: Mapping[str, Any], provider: str) -> Iterator[tuple[str, str]]:
     reference = document["spec"]["template"]["spec"]["nodeClassRef"]
-    group, kind = _NODE_CLASSES[flavour]
-    if (reference["group"], reference["kind"]) != (group, kind):
+    known = find_provider_api(provider).kind
+    if (reference["group"], reference["kind"]) != (known.group, known.kind):
         yield (
             "spec.template.spec.nodeClassRef",
-            f"is not the {kind} of {group} that this provider knows, so the pool would be ignored",
+            f"is not the {known.kind} of {known.group} that this provider knows, "
+            "so the pool would be ignored",
         )
 
 
-def _half_known_values(document: Mapping[str, Any], _: Flavour) -> Iterator[tuple[str, str]]:
+def _half_known_values(document: Mapping[str, Any], _: str) -> Iterator[tuple[str, str]]:
     for index, requirement in enumerate(document["spec"]["template"]["spec"]["requirements"]):
         known = KNOWN_VALUES.get(labels.normalize_label(requirement["key"]))
         if known is None or requirement["operator"] != "In":
@@ -169,7 +166,7 @@ def _half_known_values(document: Mapping[str, Any], _: Flavour) -> Iterator[tupl
             )
 
 
-def _inert_buffer(document: Mapping[str, Any], _: Flavour) -> Iterator[tuple[str, str]]:
+def _inert_buffer(document: Mapping[str, Any], _: str) -> Iterator[tuple[str, str]]:
     spec = document["spec"]
     scalable = spec.get("scalableRef")
     if "podTemplateRef" not in spec and scalable is None:

@@ -9,13 +9,14 @@ import msgspec
 
 from dovetail.api import labels
 from dovetail.api.crds import (
-    DEFINITIONS,
+    PROVIDER_APIS,
     AdmissionRule,
     CrdDefinition,
-    Flavour,
     apply_defaults,
     find_definition,
+    find_provider_api,
     find_schema,
+    list_definitions,
 )
 from dovetail.api.manifests import Severity
 from dovetail.api.nodepool import NodePool
@@ -30,30 +31,30 @@ from dovetail.api.validation.schema import schema_complaints
 
 
 def admit_object(
-    kind: str, new: Mapping[str, Any], old: Mapping[str, Any] | None = None, flavour: Flavour = "aws"
+    kind: str, new: Mapping[str, Any], old: Mapping[str, Any] | None = None, provider: str = "aws"
 ) -> tuple[Complaint, ...]:
     """Why an object cannot be stored; empty when it can. `old` is the stored object of an update.
 
     As the API server does, unknown fields are dropped and defaults filled in first.
     """
-    schema = find_schema(kind, flavour)
+    schema = find_schema(kind, provider)
     before = MISSING if old is None else apply_defaults(kind, schema.prune(dict(old))[0])
-    found = admission_complaints(kind, apply_defaults(kind, schema.prune(dict(new))[0]), before, flavour)
+    found = admission_complaints(kind, apply_defaults(kind, schema.prune(dict(new))[0]), before, provider)
     # What is left to warn about is kept by the server too, and so is no reason to refuse.
     return tuple(complaint for complaint in found if complaint.severity is Severity.ERROR)
 
 
-def admission_complaints(kind: str, new: Any, old: Any, flavour: Flavour) -> tuple[Complaint, ...]:
+def admission_complaints(kind: str, new: Any, old: Any, provider: str) -> tuple[Complaint, ...]:
     """The same of documents whose defaults are filled in, with warnings about unknown fields."""
-    schema = find_schema(kind, flavour)
+    schema = find_schema(kind, provider)
     shape = schema_complaints(schema, new, old)
     broken = _list_broken_paths(shape) + (
         () if old is MISSING else _list_broken_paths(schema_complaints(schema, old))
     )
-    (definition,) = (d for d in DEFINITIONS[flavour] if d.record.KIND.kind == kind)
+    (definition,) = (d for d in list_definitions(provider) if d.record.KIND.kind == kind)
     return shape + tuple(
         complaint
-        for rule in definition.rules_of(flavour)
+        for rule in definition.rules_of(provider)
         for complaint in _check_rule(rule, new, old, broken)
     )
 
@@ -104,7 +105,6 @@ def _follow_step(step: str, path: str, value: Any, old: Any) -> Iterator[tuple[s
         )
 
 
-_LABEL_RULES = {"aws": labels.AWS, "kwok": labels.KWOK}
 _LEGACY = ("Provisioner", "Machine", "AWSNodeTemplate")
 _GONE = {
     f"{labels.KARPENTER_AWS}/instance-pods": "set kubelet.maxPods on the node class instead",
@@ -113,25 +113,25 @@ _GONE = {
 _LONGEST_NAME = 253
 
 
-def check_document(document: Mapping[str, Any], flavour: Flavour = "aws") -> tuple[Complaint, ...]:
+def check_document(document: Mapping[str, Any], provider: str = "aws") -> tuple[Complaint, ...]:
     """What admission, the controllers and experience say of a document; errors before warnings.
 
     Each stage trusts the one before it, so runtime findings and advice wait until admission is content.
     """
     api_version, kind = document.get("apiVersion"), document.get("kind")
-    definition = find_definition(str(api_version), str(kind), flavour)
+    definition = find_definition(str(api_version), str(kind), provider)
     if definition is None:
-        return (_unknown_kind(api_version, kind, flavour),)
+        return (_unknown_kind(api_version, kind, provider),)
     stored = apply_defaults(definition.record.KIND.kind, document)
-    found = (*_metadata_complaints(stored, definition), *_check_admission(definition, stored, flavour))
+    found = (*_metadata_complaints(stored, definition), *_check_admission(definition, stored, provider))
     if not any(complaint.severity is Severity.ERROR for complaint in found):
-        found += _check_runtime(stored, definition, flavour)
-        found += advice_about(definition.record.KIND.kind, stored, flavour)
+        found += _check_runtime(stored, definition, provider)
+        found += advice_about(definition.record.KIND.kind, stored, provider)
     return tuple(sorted(found, key=lambda complaint: complaint.severity is Severity.WARNING))
 
 
-def _check_admission(definition: CrdDefinition, stored: Any, flavour: Flavour) -> Iterator[Complaint]:
-    for complaint in admission_complaints(definition.record.KIND.kind, stored, MISSING, flavour):
+def _check_admission(definition: CrdDefinition, stored: Any, provider: str) -> Iterator[Complaint]:
+    for complaint in admission_complaints(definition.record.KIND.kind, stored, MISSING, provider):
         yield complaint
         if complaint.rule in ("NP-11:aws", "NC-4") and (
             gone := _GONE.get(_find_value(stored, complaint.path))
@@ -176,7 +176,7 @@ def _is_object_name(name: Any) -> bool:
 
 
 def _check_runtime(
-    document: Mapping[str, Any], definition: CrdDefinition, flavour: Flavour
+    document: Mapping[str, Any], definition: CrdDefinition, provider: str
 ) -> tuple[Complaint, ...]:
     if definition.record not in (NodePool, NodeOverlay):
         return ()
@@ -187,9 +187,9 @@ def _check_runtime(
     except msgspec.ValidationError as error:
         return (Complaint("spec", f"cannot be read: {error}", "runtime"),)
     if isinstance(record, NodePool):
-        return runtime_complaints(record, _LABEL_RULES[flavour])
+        return runtime_complaints(record, find_provider_api(provider).labels)
     assert isinstance(record, NodeOverlay)  # the only other record let through above
-    return runtime_complaints_overlay(record, _LABEL_RULES[flavour])
+    return runtime_complaints_overlay(record, find_provider_api(provider).labels)
 
 
 def _decode_quantity(kind: type, value: Any) -> Any:
@@ -201,20 +201,20 @@ def _decode_quantity(kind: type, value: Any) -> Any:
         raise ValueError(str(error)) from error
 
 
-def _unknown_kind(api_version: Any, kind: Any, flavour: Flavour) -> Complaint:
+def _unknown_kind(api_version: Any, kind: Any, provider: str) -> Complaint:
     name = f"{api_version} {kind}"
-    for other, definitions in DEFINITIONS.items():
-        for definition in definitions:
+    for other in PROVIDER_APIS:
+        for definition in list_definitions(other):
             known = definition.record.KIND
             if known.kind != kind:
                 continue
-            if known.api_version == api_version and other != flavour:
-                return _kind_complaint(f"{name} belongs to the {other} provider, and this is {flavour}")
+            if known.api_version == api_version and other != provider:
+                return _kind_complaint(f"{name} belongs to the {other} provider, and this is {provider}")
             if str(api_version).partition("/")[0] == known.group:
                 return _kind_complaint(f"{name} is not served: write it as {known.api_version}")
     if kind in _LEGACY:
         return _kind_complaint(f"{name} is from before v1: convert it first")
-    kinds = ", ".join(definition.record.KIND.kind for definition in DEFINITIONS[flavour])
+    kinds = ", ".join(definition.record.KIND.kind for definition in list_definitions(provider))
     return _kind_complaint(f"{name} is not a kind we know: those are {kinds}")
 
 

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from dovetail.app.cluster_source import Provider
+from dovetail.api.crds import find_provider_api
+from dovetail.app.cluster_source import AUTO
 
 __all__ = [
     "ClusterNameOption",
@@ -15,6 +16,7 @@ __all__ = [
     "ProviderOption",
     "RegionOption",
     "SnapshotOption",
+    "check_provider",
 ]
 
 SnapshotOption = Annotated[
@@ -28,9 +30,26 @@ KubeconfigOption = Annotated[
     typer.Option(metavar="FILE", help="Kubeconfig; else $KUBECONFIG, the pod's own, or ~/.kube/config."),
 ]
 ContextOption = Annotated[str, typer.Option(metavar="NAME", help="Context of the kubeconfig to use.")]
+
+
+def check_provider(name: str | None) -> str | None:
+    """The name of a provider as it was given; Misconfigured where there is none of that name."""
+    if name is not None:
+        find_provider_api(name)
+    return name
+
+
+def _check_provider_or_auto(name: str) -> str:
+    return name if name == AUTO else str(check_provider(name))
+
+
 ProviderOption = Annotated[
-    Provider,
-    typer.Option(help="Whose machines the cluster uses: EC2's, or simulated ones; auto asks the cluster."),
+    str,
+    typer.Option(
+        metavar="NAME",
+        callback=_check_provider_or_auto,
+        help="Whose machines the cluster uses: EC2's (aws), or simulated ones (kwok); auto asks the cluster.",
+    ),
 ]
 ClusterNameOption = Annotated[
     str,

@@ -230,9 +230,14 @@ class KwokProvider:
 
     aws = None
 
-    def __init__(self, given: ProviderContext, cloud: type[KwokCloud] = KwokCloud) -> None:
+    def __init__(
+        self,
+        given: ProviderContext,
+        cloud: type[KwokCloud] = KwokCloud,
+        node_class: type[KWOKNodeClass] = KWOKNodeClass,
+    ) -> None:
         types_file = given.settings.instance_types_file_path
-        nodes, classes = given.cache(Node), given.cache(KWOKNodeClass)
+        nodes, classes = given.cache(Node), given.cache(node_class)
         self.cloud = cloud(given.kube, nodes, classes, given.clock, types_file)
 
     async def prepare(self) -> None:
