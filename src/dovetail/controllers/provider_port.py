@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from dovetail.api.meta import Object
 from dovetail.aws import Aws
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     # Parts are for those who act; who only looks need not load every controller to know a provider.
     from dovetail.controllers.context import ControllerContext
 
-__all__ = ["Caches", "MakeProvider", "Provider", "ProviderContext"]
+__all__ = ["Caches", "Indexes", "MakeProvider", "Provider", "ProviderContext"]
 
 T = TypeVar("T", bound=Object)
 
@@ -71,3 +71,5 @@ class Provider(Protocol):
 
 
 MakeProvider = Callable[[ProviderContext], Provider]
+# By what objects of a kind are looked up: the name of an index, and the function that gives its keys.
+Indexes = Mapping[type[Object], Mapping[str, Any]]
