@@ -16,7 +16,7 @@ sys.path[:0] = [str(ROOT / "tests")]
 
 from support.browser import browser  # noqa: E402
 from support.dashboards import dashboard  # noqa: E402
-from support.up import Up, up  # noqa: E402
+from support.up_process import Up, up  # noqa: E402
 
 # Name, replicas, cpu, memory, and labels it must run by.
 WORKLOADS: tuple[tuple[str, int, str, str, dict[str, str]], ...] = (

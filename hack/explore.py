@@ -39,7 +39,7 @@ def main() -> int:
         "DOVETAIL_EXPLORE_SECONDS": os.environ.get("DOVETAIL_EXPLORE_SECONDS", "15"),
     }
     print(f"exploring by seed {seed}", flush=True)
-    command = ["-m", "pytest", "-p", "support.exploring", f"--hypothesis-seed={seed}", *properties()]
+    command = ["-m", "pytest", "-p", "support.explore_plugin", f"--hypothesis-seed={seed}", *properties()]
     return subprocess.run([sys.executable, *command], cwd=ROOT, env={**os.environ, **around}).returncode
 
 

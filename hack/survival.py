@@ -15,8 +15,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from dovetail.runtime import logs
-from support import awssurvival, survival
-from support.costs import Budget, Costs
+from support import aws_survival, survival
+from support.fault_costs import Budget, Costs
 from support.survival import Lost
 
 
@@ -25,7 +25,7 @@ def told(seed: int, aws: bool = False) -> tuple[str, Costs]:
     logging.disable(logging.CRITICAL)
     logs.configure_logging("error", (os.devnull,))
     try:
-        return "", (awssurvival if aws else survival).tell(seed).costs
+        return "", (aws_survival if aws else survival).tell(seed).costs
     except Lost as lost:
         return str(lost), Costs()
 
@@ -58,7 +58,7 @@ def main() -> int:
     if options.seed is not None:
         return alone(options.seed, options.aws)
     begun, lost = time.monotonic(), 0
-    stories = awssurvival.Story.of if options.aws else survival.Story.of
+    stories = aws_survival.Story.of if options.aws else survival.Story.of
     paid: dict[str, list[tuple[Costs, Budget]]] = {}
     seeds = range(options.first, options.first + options.seeds)
     with ProcessPoolExecutor(options.jobs) as workers:
@@ -80,7 +80,7 @@ def alone(seed: int, aws: bool) -> int:
     logging.captureWarnings(True)
     logs.configure_logging("info", ("stderr",))
     try:
-        story = awssurvival.tell(seed) if aws else survival.tell(seed)
+        story = aws_survival.tell(seed) if aws else survival.tell(seed)
     except Lost as lost:
         print(lost)
         return 1

@@ -275,9 +275,13 @@ def metrics_page() -> str:
     return _page(parts)
 
 
+# Old names of deployed entry points: importing one writes a warning.
+OLD_NAMES = ("dovetail.runtime.function",)
+
+
 def _import_everything() -> None:
     for module in walk_packages(dovetail.__path__, "dovetail."):
-        if not module.name.endswith("__main__"):
+        if not module.name.endswith("__main__") and module.name not in OLD_NAMES:
             import_module(module.name)
 
 

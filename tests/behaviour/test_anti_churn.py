@@ -7,8 +7,8 @@ from typing import Any
 from dovetail.api import labels
 from support.builders import pod
 from support.disruption import MEDIUM, machine, pool
+from support.disruption_policies import asking
 from support.fleet import Fleet, light
-from support.knobs import asking
 from support.world import POOLS, Scene, sample, virtual
 
 HUGE = machine("huge", 64, 40.0)

@@ -16,7 +16,7 @@ from dovetail.sim.faults import FaultRule, FaultStorm
 from dovetail.sim.transport import LocalTransport
 from dovetail.sim.world import World
 from support.apiserver import deployment
-from support.storms import ALL_TROUBLES
+from support.fault_storms import ALL_TROUBLES
 
 CLASS = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
 LINUX = {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}

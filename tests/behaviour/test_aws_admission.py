@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dovetail.sim.kube.status import ApiError
-from support.classes import CLASSES, DISCOVERED, POOLS, ClassScene, node_class, pool_of
+from support.nodeclasses import CLASSES, DISCOVERED, POOLS, ClassScene, node_class, pool_of
 from support.stage import virtual
 
 Spec = dict[str, Any]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dovetail.api import labels
-from support.awsworld import AwsWorld
+from support.aws_world import AwsWorld
 from support.stage import virtual
 
 C5 = tuple(f"c5.{size}" for size in ("large", "xlarge", "2xlarge", "4xlarge", "9xlarge", "18xlarge"))

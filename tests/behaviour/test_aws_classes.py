@@ -17,7 +17,7 @@ from dovetail.api.nodepool import NodePool
 from dovetail.controllers.base import Result
 from dovetail.errors import InsufficientCapacity, Retry
 from support.aws import CLUSTER
-from support.classes import CLAIMS, CLASSES, ClassScene, claim_of, node_class, pool_of
+from support.nodeclasses import CLAIMS, CLASSES, ClassScene, claim_of, node_class, pool_of
 from support.stage import virtual
 
 READY, NOT_READY = ("True", "Ready"), ("False", "UnhealthyDependents")

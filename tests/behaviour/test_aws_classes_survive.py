@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.classes import CLASSES, ROLE, ClassScene, node_class
+from support.nodeclasses import CLASSES, ROLE, ClassScene, node_class
 from support.stage import virtual
 
 TROUBLE = (

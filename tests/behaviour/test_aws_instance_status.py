@@ -12,7 +12,7 @@ import pytest
 from dovetail.aws import Answer
 from dovetail.controllers.base import DONE
 from dovetail.providers.aws.controllers.instance_status import InstanceStatusController
-from support.machines import MachineScene, disrupted
+from support.ec2_instances import MachineScene, disrupted
 from support.stage import sample, virtual
 
 POLLER = "interruption.instancestatus"

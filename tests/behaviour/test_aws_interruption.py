@@ -14,8 +14,8 @@ from dovetail.aws.eventbridge import EventMessage, parse_message
 from dovetail.errors import DovetailError, Retry
 from dovetail.providers.aws.controllers import interruption
 from dovetail.sim.faults import FaultRule, FaultStorm
-from support.classes import CLAIMS
-from support.machines import MachineScene, disrupted, event, spot_warning, state_change
+from support.ec2_instances import MachineScene, disrupted, event, spot_warning, state_change
+from support.nodeclasses import CLAIMS
 from support.stage import sample, virtual
 
 READER = "interruption"

@@ -8,8 +8,8 @@ import pytest
 
 from dovetail.metrics import REGISTRY
 from dovetail.providers.aws.cloud import REPAIR_POLICIES
-from support.classes import node_class, pool_of
-from support.machines import TYPES, MachineScene
+from support.ec2_instances import TYPES, MachineScene
+from support.nodeclasses import node_class, pool_of
 from support.stage import sample, virtual
 
 SHOWING = "cloudprovider.metrics"

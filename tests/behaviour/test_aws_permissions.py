@@ -18,8 +18,8 @@ import pytest
 from dovetail.api import labels
 from dovetail.sim.aws.iam.permissions import Principal
 from support.aws import CLUSTER
-from support.awsworld import CLASSES, POOLS, AwsWorld
-from support.machines import QUEUE
+from support.aws_world import CLASSES, POOLS, AwsWorld
+from support.ec2_instances import QUEUE
 from support.stage import virtual
 
 Json = dict[str, Any]

@@ -9,7 +9,7 @@ from dovetail.api.hashes import legacy_instance_profile
 from dovetail.errors import Retry
 from dovetail.sim.aws.iam.roles import IamProfile
 from support.aws import CLUSTER
-from support.classes import CLAIMS, CLASSES, ROLE, ClassScene, claim_of, node_class
+from support.nodeclasses import CLAIMS, CLASSES, ROLE, ClassScene, claim_of, node_class
 from support.stage import virtual
 
 GARBAGE = "instanceprofile.garbagecollection"

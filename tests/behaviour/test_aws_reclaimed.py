@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from dovetail.api import labels
-from support.awsworld import CLAIMS, AwsWorld
-from support.machines import QUEUE
+from support.aws_world import CLAIMS, AwsWorld
+from support.ec2_instances import QUEUE
 from support.stage import virtual
 
 SPOT = [{"key": labels.CAPACITY_TYPE, "operator": "In", "values": ["spot"]}]

@@ -16,7 +16,7 @@ from dovetail.sim.aws import SimulatedAws
 from dovetail.sim.aws.ec2.launch_targets import SimReservation
 from dovetail.sim.clock import VirtualClock
 from support.aws import described, fleet, launched, template
-from support.classes import CLAIMS, NODES, ClassScene, claim_of, node_class
+from support.nodeclasses import CLAIMS, NODES, ClassScene, claim_of, node_class
 from support.stage import virtual
 
 ZONE = "us-west-2a"

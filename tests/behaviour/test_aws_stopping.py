@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from support.aws import CLUSTER
-from support.awsworld import AwsWorld
+from support.aws_world import AwsWorld
 from support.stage import virtual
 
 

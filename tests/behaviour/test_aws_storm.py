@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from dovetail.sim.aws import SimulatedAws
-from support.machines import MachineScene, disrupted
+from support.ec2_instances import MachineScene, disrupted
+from support.interruption_messages import claims, messages
 from support.stage import sample, virtual
-from support.storming import claims, messages
 
 READER = "interruption"
 MANY, OURS, MALFORMED = 10_000, 150, 40

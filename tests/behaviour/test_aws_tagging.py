@@ -11,8 +11,8 @@ from dovetail.controllers.base import Result
 from dovetail.errors import Retry
 from dovetail.providers.aws.controllers.maintenance import InstanceProfileGarbageCollection
 from support.aws import CLUSTER, fleet, launched, template
-from support.classes import CLAIMS, node_class
-from support.machines import TAGS, MachineScene, Owned
+from support.ec2_instances import TAGS, MachineScene, Owned
+from support.nodeclasses import CLAIMS, node_class
 from support.stage import virtual
 
 TAGGING, GARBAGE = "nodeclaim.tagging", "instance.garbagecollection"

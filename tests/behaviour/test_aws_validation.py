@@ -11,7 +11,7 @@ import pytest
 from dovetail.controllers.base import Result
 from dovetail.errors import Retry
 from support.aws import CLUSTER
-from support.classes import ClassScene, node_class, pool_of
+from support.nodeclasses import ClassScene, node_class, pool_of
 from support.stage import virtual
 
 PASSED = ("True", "ValidationSucceeded")

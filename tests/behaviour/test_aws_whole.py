@@ -10,7 +10,7 @@ import pytest
 from dovetail.api import labels
 from dovetail.api.nodepool import NodePool
 from dovetail.api.quantity import Quantity
-from support.awsworld import CLAIMS, AwsWorld
+from support.aws_world import CLAIMS, AwsWorld
 from support.stage import virtual
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from dovetail.bus.generate import GeneratedFleet, generate_reclaim_storm
-from support.killing import killed
+from support.router_kills import killed
 
 
 @pytest.mark.spec("bus-L7")

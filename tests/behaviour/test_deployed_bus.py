@@ -17,7 +17,7 @@ from dovetail.sim.aws import SimulatedAws
 from dovetail.sim.aws.messaging.eventbridge import EventRule
 from dovetail.sim.clock import VirtualClock
 from support.aws import CLUSTER, fleet, launched, simulated, template
-from support.deployed import Watched
+from support.deployed_stack import Watched
 from support.stacks import Place, hub_queue_policy, loaded, resolved
 from support.stage import virtual
 

@@ -14,8 +14,8 @@ from dovetail.runtime.kube import KubeClient
 from dovetail.runtime.leader import ElectionTerms, Elector
 from dovetail.sim.transport import LocalTransport
 from support.aws import CLUSTER
-from support.awsworld import AwsWorld
-from support.deployed import deployed
+from support.aws_world import AwsWorld
+from support.deployed_stack import deployed
 from support.helm import rendered
 from support.lifetime import SPARE_IAM, a_whole_life, lived_with
 from support.rbac import Rbac, grants

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from dovetail.api.crds import build_zonal_manifest
-from support.agreement import Where
 from support.aws import CLUSTER
-from support.awsworld import POOLS, AwsWorld
-from support.deployed import Watched
+from support.aws_world import POOLS, AwsWorld
+from support.deployed_stack import Watched
+from support.policy_documents import Where
 from support.stacks import loaded, policies, resolved
 from support.stage import virtual
 

@@ -10,8 +10,8 @@ from dovetail.api import labels
 from dovetail.api.conditions import DRIFT_PAUSED
 from support.builders import NOW
 from support.disruption import pool
+from support.disruption_policies import asking
 from support.fleet import Fleet, light
-from support.knobs import asking
 from support.world import POOLS, Scene, virtual
 
 

@@ -24,9 +24,9 @@ from dovetail.ports import RepairPolicy
 from dovetail.zonal.model.shifts import OWNER, STAND_ALONE
 from support.builders import node, nodepool, pod, requirement, taint
 from support.disruption import SIZES
+from support.ec2_instances import MachineScene, spot_warning
 from support.fleet import Fleet, light
 from support.log_lines import log_lines
-from support.machines import MachineScene, spot_warning
 from support.policies import refuse_claims_of
 from support.stage import Stage
 from support.world import Scene, virtual

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.machines import MachineScene, Owned, event, spot_warning, state_change
+from support.ec2_instances import MachineScene, Owned, event, spot_warning, state_change
 from support.stage import sample, virtual
 
 READER = "interruption"

@@ -15,7 +15,7 @@ from dovetail.app.controller import Dovetail
 from dovetail.controllers.set_aside import SetAsideReporter
 from dovetail.scheduling.model.device_objects import DeviceClass
 from dovetail.sim.clock import VirtualClock, run_virtual
-from support.hostile import Json
+from support.hostile_values import Json
 from support.hostile_world import feed, kinds_read, make_dovetail, victim_of, victims
 from support.world import virtual
 

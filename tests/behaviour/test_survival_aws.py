@@ -13,7 +13,7 @@ from dovetail.api.nodeclaim import NodeClaim
 from dovetail.controllers.nodeclaim.finalization import Finalization
 from dovetail.providers.aws.controllers.interruption import InterruptionController
 from dovetail.providers.aws.interruption_queue import InterruptionQueueReader, QueueMessage
-from support.awssurvival import SWEEP, TROUBLES, Story, tell
+from support.aws_survival import SWEEP, TROUBLES, Story, tell
 from support.survival import Lost
 
 SEEDS, AT_ONCE = 200, 10
@@ -43,7 +43,7 @@ def test_messages_that_are_never_crossed_off_are_found_out(monkeypatch: pytest.M
         return 0
 
     monkeypatch.setattr(InterruptionQueueReader, "delete_messages", nothing)
-    monkeypatch.setattr("support.awssurvival.CLEARING", 200.0)
+    monkeypatch.setattr("support.aws_survival.CLEARING", 200.0)
     with pytest.raises(Lost, match="empty not reached") as found:
         tell(0)
     assert "replay: python hack/survival.py --aws --seed 0" in str(found.value)

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from dovetail.api import hashes, labels
-from support.awsworld import CLAIMS, CLASSES, POOLS
-from support.changing import OLDER, WHILE, Changing, as_an_older_release_left_it, settled
+from support.aws_world import CLAIMS, CLASSES, POOLS
+from support.controller_restart import OLDER, WHILE, Changing, as_an_older_release_left_it, settled
 from support.stage import virtual
 
 Json = dict[str, Any]

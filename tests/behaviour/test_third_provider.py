@@ -26,7 +26,7 @@ from dovetail.sim.transport import LocalTransport
 from dovetail.sim.world import World
 from support.apiserver import deployment
 from support.commands import Ended, dovetail
-from support.secured import DEFINITIONS, secured
+from support.https_apiserver import DEFINITIONS, secured
 
 Json = dict[str, Any]
 READY = {

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from dovetail.api.crds import build_manifests
-from support.awsworld import CLASSES, POOLS
-from support.changing import WHILE, Changing, as_an_older_release_left_it, settled
+from support.aws_world import CLASSES, POOLS
+from support.controller_restart import WHILE, Changing, as_an_older_release_left_it, settled
 from support.stage import virtual
 
 Json = dict[str, Any]

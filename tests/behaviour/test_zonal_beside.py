@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from dovetail.api.crds import build_zonal_manifest
 from dovetail.controllers.provisioning import Provisioner
 from dovetail.runtime.metrics import render_exposition
-from support.awsworld import AwsWorld
+from support.aws_world import AwsWorld
 from support.stage import virtual
 
 Json = dict[str, Any]

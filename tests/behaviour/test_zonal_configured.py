@@ -8,7 +8,7 @@ import pytest
 
 from support.stage import virtual
 from support.zonal import A, B, C, entry
-from support.zonalstores import Kept
+from support.zonal_stores import Kept
 
 MAP = "karpenter-zonal-shift"
 FLAG = f"--zonal-shift-config-map=kube-system/{MAP}"

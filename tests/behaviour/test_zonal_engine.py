@@ -8,7 +8,7 @@ import pytest
 
 from dovetail.api.crds import build_zonal_manifest
 from support.aws import CLUSTER
-from support.awsworld import CLAIMS, POOLS, AwsWorld
+from support.aws_world import CLAIMS, POOLS, AwsWorld
 from support.stage import virtual
 
 A, B = "us-west-2a", "us-west-2b"

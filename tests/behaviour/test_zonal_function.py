@@ -16,7 +16,7 @@ from dovetail.zonal.model.shifts import STAND_ALONE
 from support.aws import CLUSTER
 from support.stage import virtual
 from support.zonal import LEDGER, POOLS, A, B, C, entry
-from support.zonalstores import TABLE, Frozen, Kept
+from support.zonal_stores import TABLE, Frozen, Kept
 
 FLAGS = (
     f"--cluster-name={CLUSTER}",

@@ -11,7 +11,7 @@ import pytest
 from dovetail.zonal.model.events import parse_signal
 from support.stage import virtual
 from support.zonal import A, B, C, Shifted, entry
-from support.zonalstores import Kept
+from support.zonal_stores import Kept
 
 RECORDED = ("Manual Shift Started", "Manual Shift Updated", "Manual Shift Canceled")
 

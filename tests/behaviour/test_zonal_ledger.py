@@ -12,7 +12,7 @@ from dovetail.zonal.model.events import parse_signal
 from dovetail.zonal.model.state_machine import ShiftTiming
 from support.stage import virtual
 from support.zonal import LEDGER, POOLS, SHIFTS, A, B, C, entry
-from support.zonalstores import TABLE, Kept, mortal
+from support.zonal_stores import TABLE, Kept, mortal
 
 STORES = ("Cluster", "DynamoDB", "Mirror")
 

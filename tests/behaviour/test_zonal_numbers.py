@@ -14,7 +14,7 @@ from dovetail.sim.aws.messaging.eventbridge import EventRule
 from dovetail.zonal.ingest.signals import SignalStore
 from dovetail.zonal.ingest.sns_endpoint import SnsEndpoint
 from support.aws import CLUSTER
-from support.awsworld import AwsWorld
+from support.aws_world import AwsWorld
 from support.sns import TOPIC, Signer, headers_of, notification
 from support.stage import virtual
 

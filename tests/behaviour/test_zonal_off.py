@@ -11,7 +11,7 @@ from dovetail.settings import read_settings
 from support.aws import CLUSTER
 from support.stage import virtual
 from support.zonal import LEDGER, POOLS, SHIFTS, A, B, C, entry
-from support.zonalstores import Frozen, Kept
+from support.zonal_stores import Frozen, Kept
 
 FORBIDDEN = (
     b'{"kind":"Status","status":"Failure","reason":"Forbidden","code":403,"message":"no rule grants it"}'

@@ -12,12 +12,12 @@ import pytest
 
 from dovetail.settings import read_settings
 from dovetail.zonal.lambda_entry import Function
-from support.agreement import Where
 from support.aws import CLUSTER
-from support.deployed import Watched
+from support.deployed_stack import Watched
+from support.policy_documents import Where
 from support.stage import virtual
 from support.zonal import A, B, C, entry
-from support.zonalstores import TABLE, Frozen, Kept
+from support.zonal_stores import TABLE, Frozen, Kept
 
 ROOT = Path(__file__).resolve().parents[2]
 DENIED = ("UnauthorizedOperation", "AccessDenied", "AccessDeniedException")

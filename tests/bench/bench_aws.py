@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.sim.clock import run_virtual
-from support.machines import MachineScene
-from support.storming import claims, messages
+from support.ec2_instances import MachineScene
+from support.interruption_messages import claims, messages
 
 from .registry import Figure, scenario
 

@@ -136,7 +136,7 @@ print(json.dumps([ready - begun, time.perf_counter() - ready, first, used]), fil
 
 async def _cold_start() -> tuple[float, float, int, float]:
     """Seconds to import, seconds of the first batch, size of the zip, memory: in a fresh interpreter."""
-    from support.killing import router_environment, serving
+    from support.router_kills import router_environment, serving
 
     fleet, package = (
         GeneratedFleet.generate_fleet(10, 100),

@@ -22,7 +22,7 @@ RATE = 40_000 / 60
 
 @scenario("bus: kill -9 at random moments of a storm (L7)")
 def the_kills() -> Iterator[Figure]:
-    from support.killing import Killed, killed
+    from support.router_kills import Killed, killed
 
     def run(seed: int) -> Killed:
         fleet = GeneratedFleet.generate_fleet(200, INSTANCES, seed)

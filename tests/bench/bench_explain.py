@@ -20,8 +20,8 @@ from dovetail.cli.views.nodes import explain_node
 from dovetail.cli.views.output import LEFT_OUT
 from dovetail.cli.views.pods import explain_pod
 from support.builders import pod
-from support.explained import world
-from support.up import up
+from support.explain_snapshots import world
+from support.up_process import up
 
 from .registry import Figure, best_of, scenario
 

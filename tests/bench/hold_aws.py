@@ -32,7 +32,7 @@ from dovetail.sim.transport import LocalTransport
 from support.aws import CLUSTER
 from support.builders import nodepool
 from support.ec2 import CLASS_REF, Ec2, Kept, Noted, node_class
-from support.machines import QUEUE, spot_warning
+from support.ec2_instances import QUEUE, spot_warning
 
 __all__ = ["Whole"]  # what a controller has in memory before any provider does
 

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # the builders of tests/supp
 from dovetail.runtime.clock import SystemClock
 from dovetail.sim.aws.wire.server import serve_aws
 from support.aws import CLUSTER, simulated
-from support.machines import QUEUE
+from support.ec2_instances import QUEUE
 
 
 async def main() -> None:

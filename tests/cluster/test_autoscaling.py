@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.autoscaled import (
+from support.controller_process import (
     BUDGETS,
     CLAIMS,
     DEPLOYMENTS,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.autoscaled import NODES, cluster_with_kinds, controller, fleet
+from support.controller_process import NODES, cluster_with_kinds, controller, fleet
 from support.two_servers import MERGE, Json
 
 DIGITS = "9" * 5_000

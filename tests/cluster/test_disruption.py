@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from support.autoscaled import (
+from support.controller_process import (
     BUDGETS,
     DISRUPTED,
     POOLS,

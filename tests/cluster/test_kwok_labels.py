@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from support.autoscaled import (
+from support.controller_process import (
     CLAIMS,
     OURS,
     POOL_LABEL,

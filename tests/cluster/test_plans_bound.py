@@ -22,9 +22,9 @@ import pytest
 
 from dovetail.scheduling.model.plan import Plan
 from dovetail.scheduling.solve import solve
-from support.furnished import launched, name_of
-from support.fuzzed import cluster
 from support.peer_workloads import snapshot_of
+from support.random_clusters import launched, name_of
+from support.random_manifests import cluster
 from support.two_servers import Api, real_api
 
 Json = dict[str, Any]

@@ -18,7 +18,7 @@ import yaml
 
 from support.helm import rendered
 from support.kubectl import kubectl_binary
-from support.up import up
+from support.up_process import up
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 120.0

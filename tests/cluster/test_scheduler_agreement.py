@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dovetail.sim.cluster.scheduler.plan_check import find_refused_placements
-from support.probes import Json, node, probe
+from support.random_pods import Json, node, probe
 from support.two_servers import Api, real_api
 
 PODS = "/api/v1/namespaces/{ns}/pods"

@@ -27,7 +27,7 @@ NODE = sorted({label_name(key) for key in FLAVOUR.well_known} | {"node_name", "p
 
 def observed(*arguments: str) -> Json:
     done = subprocess.run(
-        [sys.executable, "-m", "support.observed", *arguments],
+        [sys.executable, "-m", "support.metrics_run", *arguments],
         env=os.environ | {"PYTHONPATH": str(TESTS)},
         capture_output=True,
         text=True,

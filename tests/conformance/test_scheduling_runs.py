@@ -20,7 +20,7 @@ from dovetail.scheduling.model.plan import Plan
 from dovetail.scheduling.sequential.schedule import schedule_pods
 from dovetail.scheduling.solve import solve
 from support.manifests import amounts
-from support.runs import snapshot
+from support.scheduling_runs import snapshot
 from support.vectors import cases
 
 REBUILT = "a rule's domains follow the pod's tolerations when a soft taint is given in to"

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from support.kubectl import binary
-from support.up import up
+from support.up_process import up
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "guides"

@@ -16,7 +16,7 @@ from dovetail.app.install_objects import Installation, build_objects
 from dovetail.cli.main import COMMANDS
 from support.commands import Ended, dovetail
 from support.helm import rendered
-from support.up import Up, up
+from support.up_process import Up, up
 
 Json = dict[str, Any]
 

@@ -13,7 +13,7 @@ from dovetail.api import codec, crds, hashes, labels
 from dovetail.api.nodepool import NodePool
 from dovetail.cli.migrate import MigrationFinding, MigrationInput, list_findings
 from support.commands import dovetail
-from support.up import up
+from support.up_process import up
 
 Json = dict[str, Any]
 DEFINITIONS = [each | {"status": {"storedVersions": ["v1"]}} for each in crds.build_manifests("aws")]

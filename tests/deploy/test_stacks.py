@@ -12,7 +12,7 @@ import pytest
 
 from dovetail.bus.config import KEYS
 from dovetail.bus.operator_tools import QUEUES
-from support.agreement import CLUSTERS, Where, from_cloudformation, from_source
+from support.policy_documents import CLUSTERS, Where, from_cloudformation, from_source
 from support.stacks import Place, loaded, resolved
 
 ROOT = Path(__file__).resolve().parents[2]

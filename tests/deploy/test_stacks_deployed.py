@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from support.agreement import by_sid
 from support.aws import CLUSTER
-from support.deployed import Stack, deployed_stack
+from support.deployed_stack import Stack, deployed_stack
+from support.policy_documents import by_sid
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "hack"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.agreement import CLUSTERS, Where, by_sid, from_cloudformation, from_source, from_template
+from support.policy_documents import CLUSTERS, Where, by_sid, from_cloudformation, from_source, from_template
 from support.stacks import hub_queue_policy, loaded, resolved
 from support.terraform import outputs
 

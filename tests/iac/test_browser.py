@@ -12,9 +12,9 @@ from dovetail.app.snapshot_file import encode_snapshot
 from dovetail.web import Dashboard, Moment, ShownCluster
 from dovetail.web.views import MENU
 from support.browser import browser
+from support.dashboard_snapshots import disrupted, pictured
 from support.dashboards import POOL, dashboard, until
-from support.pictures import disrupted, pictured
-from support.up import up
+from support.up_process import up
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

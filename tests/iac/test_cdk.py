@@ -17,10 +17,10 @@ from typing import Any
 
 import pytest
 
-from support.agreement import CLUSTERS, by_sid, from_source
 from support.aws import CLUSTER
-from support.deployed import deployed_stack
+from support.deployed_stack import deployed_stack
 from support.lifetime import SPARE_IAM, lived_with
+from support.policy_documents import CLUSTERS, by_sid, from_source
 from support.stacks import Place, resolved
 from support.stage import virtual
 
@@ -287,7 +287,7 @@ def test_the_app_of_the_guide_can_be_synthesised(node: str, tmp_path: Path) -> N
 @pytest.fixture(scope="module")
 def living(made: dict[str, Json]) -> tuple[list[Json], Mapping[str, Any]]:
     """The account's part for the cluster of a simulated world, deployed there."""
-    from support.deployed import deployed
+    from support.deployed_stack import deployed
 
     template = {**made["living"], "Parameters": {}, "Rules": {}}
     with warnings.catch_warnings():

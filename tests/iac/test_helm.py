@@ -15,7 +15,7 @@ import yaml
 from support.helm import CHARTS, ChartError, helm, rendered
 from support.kubectl import kubectl_binary
 from support.two_servers import free_ports, real_cluster
-from support.up import up
+from support.up_process import up
 
 Json = dict[str, Any]
 MATRIX: dict[str, Json] = {

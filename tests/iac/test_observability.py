@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
-from support.loaded import loaded
+from support.monitored_cluster import loaded
 from support.prometheus import Prometheus, prometheus, promtool, tool
 
 Json = dict[str, Any]

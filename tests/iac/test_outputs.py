@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from support.deployed import deployed
+from support.deployed_stack import deployed
 from support.helm import by_name, rendered
 from support.terraform import MODULES
 from support.terraform import terraform as run

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from support.agreement import Where, by_sid, from_source
-from support.applied import WORKERS, Applied, Case, all_applied
 from support.aws import CLUSTER
 from support.helm import by_name, rendered
 from support.lifetime import SPARE_IAM, lived_with
+from support.policy_documents import Where, by_sid, from_source
 from support.stage import virtual
 from support.terraform import ACCOUNT, MODULES, REGION, outputs
+from support.terraform_apply import WORKERS, Applied, Case, all_applied
 
 Json = dict[str, Any]
 HERE: Json = {"cluster_name": CLUSTER}

@@ -25,13 +25,13 @@ from dovetail.sim.faults import FaultRule, FaultStorm
 from dovetail.sim.kube.apiserver import ApiServer
 from dovetail.sim.kube.status import ApiError
 from dovetail.sim.transport import LocalTransport
-from support import apiserver, storms
+from support import apiserver, fault_storms
 
 NAMES = ("a", "b", "c", "d", "e", "f")
 SERVERS: dict[str, type[LocalTransport]] = {
     "streams lists": LocalTransport,
-    "refuses to stream lists": storms.WithoutStreamedLists,
-    "ignores the wish for streamed lists": storms.IgnoringStreamedLists,
+    "refuses to stream lists": fault_storms.WithoutStreamedLists,
+    "ignores the wish for streamed lists": fault_storms.IgnoringStreamedLists,
 }
 Step = tuple[str, str, str]
 
@@ -67,10 +67,10 @@ class Story:
         self.nodes, self.node_mirror = self.follow(Node)
 
     def follow(
-        self, kind: type[storms.T], labels: str = "", fields: str = ""
-    ) -> tuple[Informer[storms.T], storms.Mirror[storms.T]]:
+        self, kind: type[fault_storms.T], labels: str = "", fields: str = ""
+    ) -> tuple[Informer[fault_storms.T], fault_storms.Mirror[fault_storms.T]]:
         informer = Informer(kind, {"app": lambda obj: obj.labels.get("app", "none").split()})
-        mirror: storms.Mirror[storms.T] = storms.Mirror()
+        mirror: fault_storms.Mirror[fault_storms.T] = fault_storms.Mirror()
         informer.on_change(mirror)
         follower = Follower(
             self.kube,
@@ -122,7 +122,9 @@ class Story:
             task.cancel()
         await asyncio.gather(*self.followers, return_exceptions=True)
 
-    def expect(self, informer: Informer[storms.T], mirror: storms.Mirror[storms.T], **selector: str) -> None:
+    def expect(
+        self, informer: Informer[fault_storms.T], mirror: fault_storms.Mirror[fault_storms.T], **selector: str
+    ) -> None:
         resource = informer.kind.KIND.resource
         there = [
             codec.convert(informer.kind, obj)
@@ -160,7 +162,7 @@ def tell(rules: Sequence[FaultRule], story_steps: Sequence[Step], server: str, s
 
 @pytest.mark.parametrize("server", SERVERS)
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(rules=st.lists(storms.rules(), max_size=6), story_steps=steps, seed=st.integers(0, 2**16))
+@given(rules=st.lists(fault_storms.rules(), max_size=6), story_steps=steps, seed=st.integers(0, 2**16))
 def test_the_cache_equals_the_server_after_any_storm(
     server: str, rules: list[FaultRule], story_steps: list[Step], seed: int
 ) -> None:
@@ -170,7 +172,9 @@ def test_the_cache_equals_the_server_after_any_storm(
 @pytest.mark.parametrize("server", SERVERS)
 def test_the_cache_survives_a_long_storm_of_every_trouble_at_once(server: str) -> None:
     chance = Random(5)
-    rules = [FaultRule(trouble=t, clients=("karpenter",), probability=0.12) for t in storms.ALL_TROUBLES]
+    rules = [
+        FaultRule(trouble=t, clients=("karpenter",), probability=0.12) for t in fault_storms.ALL_TROUBLES
+    ]
     verbs = ("create", "delete", "bind", "replace", "label", "node")
     mixed: list[Step] = []
     for n in range(900):
@@ -185,7 +189,7 @@ def test_the_cache_survives_a_long_storm_of_every_trouble_at_once(server: str) -
 
 
 def test_the_same_seed_tells_the_same_story() -> None:
-    rules = [FaultRule(trouble=t, clients=("karpenter",), probability=0.3) for t in storms.ALL_TROUBLES]
+    rules = [FaultRule(trouble=t, clients=("karpenter",), probability=0.3) for t in fault_storms.ALL_TROUBLES]
     script = [("create", n, "") for n in NAMES] + [
         ("wait", "", "40"),
         ("delete", "a", ""),

@@ -35,7 +35,7 @@ from dovetail.scheduling.model.snapshot import StateNode
 from dovetail.scheduling.postprocess import apply_plan
 from support.builders import NOW, owner, pod
 from support.disruption import machine, pdb, pool, scene, state
-from support.knobs import asking
+from support.disruption_policies import asking
 from support.worlds import apart
 
 RS = owner("ReplicaSet")

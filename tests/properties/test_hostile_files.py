@@ -13,7 +13,7 @@ from dovetail.cli.validate import find_unreadable
 from dovetail.errors import BadInput
 from dovetail.state.offline import KINDS, OfflineCluster
 from dovetail.state.unreadable import KINDS_READ
-from support.hostile import bad_documents
+from support.hostile_values import bad_documents
 from support.hostile_world import victim_of
 
 NEGATIVE = "; write 0 or more"

@@ -20,7 +20,7 @@ from dovetail.api.bad_items import reason_of
 from dovetail.api.meta import Object
 from dovetail.errors import BadInput
 from dovetail.sim.clock import run_virtual
-from support.hostile import bad_documents, numbered, read_all
+from support.hostile_values import bad_documents, numbered, read_all
 from support.hostile_world import COMPANIONS, decide, kinds_read, others, victims
 
 AT_ONCE = 200

@@ -14,9 +14,9 @@ from dovetail.scheduling.model.plan import Plan
 from dovetail.scheduling.model.snapshot import Snapshot
 from dovetail.scheduling.solve import solve
 from dovetail.sim.cluster.scheduler.plan_check import find_refused_placements
-from support.furnished import furnished, launched, name_of, objections
-from support.fuzzed import cluster
 from support.peer_workloads import snapshot_of
+from support.random_clusters import furnished, launched, name_of, objections
+from support.random_manifests import cluster
 
 Json = dict[str, Any]
 TRIES = 4

@@ -17,7 +17,7 @@ from dovetail.scheduling.model.snapshot_codec import decode_snapshot, encode_sna
 from dovetail.scheduling.sequential.schedule import schedule_pods
 from dovetail.scheduling.verify import verify_plan
 from support.builders import nodepool, pod, taint
-from support.runs import snapshot as recorded
+from support.scheduling_runs import snapshot as recorded
 from support.vectors import cases
 from support.worlds import Z1, Z2, World, apart, near, node_affinity, running, series, spread
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dovetail.sim.cluster.scheduler.plan_check import find_refused_placements
 from support.kubernetes_rules import Cluster
-from support.probes import Json, node, probe
+from support.random_pods import Json, node, probe
 
 PODS = 12
 SPACES: list[Json] = [

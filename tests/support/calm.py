@@ -23,7 +23,7 @@ from dovetail.runtime.metrics import PANICS
 from dovetail.sim.clock import run_virtual
 from support.builders import nodepool
 from support.disruption import machine
-from support.knobs import asking
+from support.disruption_policies import asking
 from support.world import POOLS, Scene
 
 __all__ = ["Cluster", "Restless", "watch"]

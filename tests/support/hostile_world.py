@@ -31,7 +31,7 @@ from support.builders import NOW, daemonset, nodepool, owner, pod
 from support.cloud import FakeCloud, bare
 from support.disruption import SIZES, pdb, pool, state
 from support.disruption import machine as machine_type
-from support.hostile import Json, read_all
+from support.hostile_values import Json, read_all
 
 __all__ = ["COMPANIONS", "decide", "feed", "kinds_read", "make_dovetail", "others", "victim_of", "victims"]
 

@@ -24,7 +24,7 @@ from dovetail.runtime.kube import KubeClient
 from dovetail.runtime.leader import ElectionTerms, Elector
 from dovetail.runtime.transport import ApiReply, ApiRequest, Lines
 from dovetail.sim.transport import LocalTransport
-from support.awsworld import AwsWorld
+from support.aws_world import AwsWorld
 
 __all__ = ["Process", "TwoLeaders"]
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from dovetail.zonal.controller.arc import ArcPoller
 from support.aws import CLUSTER
-from support.awsworld import CLASSES, POOLS, AwsWorld
-from support.deployed import Watched
+from support.aws_world import CLASSES, POOLS, AwsWorld
+from support.deployed_stack import Watched
 
 __all__ = ["DENIED", "SPARE_IAM", "a_whole_life", "lived_with"]
 

@@ -22,8 +22,8 @@ from dovetail.sim.faults import ClockFault, FaultRule, WrongClock
 from dovetail.sim.kube.status import ApiError
 from dovetail.sim.transport import LocalTransport
 from support.builders import nodepool
-from support.costs import Budget, Costs, Ledger, Owner
-from support.mortal import Fate, MortalCloud, MortalTransport
+from support.fault_costs import Budget, Costs, Ledger, Owner
+from support.killable_process import Fate, MortalCloud, MortalTransport
 from support.world import POOLS, Scene
 
 __all__ = ["TROUBLES", "Lost", "Story", "tell"]

@@ -16,7 +16,7 @@ import pytest
 from dovetail.aws import AwsAbsent, AwsError
 from dovetail.sim.aws.wire.query_protocol import decode_cbor, encode_cbor
 from support.aws import CLUSTER
-from support.aws_doors import DOORS, SESSION, Door, opened
+from support.aws_clients import DOORS, SESSION, Door, opened
 from support.stacks import loaded
 
 ROOT = Path(__file__).resolve().parents[2]

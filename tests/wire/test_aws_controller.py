@@ -19,7 +19,7 @@ from dovetail.sim.aws.ec2.node_join import NodeJoiner
 from dovetail.sim.aws.wire.server import serve_aws
 from dovetail.sim.world import World
 from support.aws import CLUSTER
-from support.awsworld import CLAIMS, CLASSES, AwsObjects
+from support.aws_world import CLAIMS, CLASSES, AwsObjects
 from support.commands import dovetail
 from support.ec2 import Shop
 

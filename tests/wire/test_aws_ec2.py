@@ -19,7 +19,7 @@ from support.aws import (
     recommended,
     template,
 )
-from support.aws_doors import DOORS, Door, opened
+from support.aws_clients import DOORS, Door, opened
 
 ZONE = "us-west-2a"
 

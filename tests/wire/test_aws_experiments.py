@@ -14,7 +14,7 @@ from dovetail.sim.aws import SimulatedAws
 from dovetail.sim.aws.messaging.eventbridge import EventRule
 from dovetail.sim.clock import VirtualClock
 from support.aws import CLUSTER, fleet, launched, simulated, template
-from support.aws_doors import DOORS, Door, opened
+from support.aws_clients import DOORS, Door, opened
 from support.stage import virtual
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "hack"))

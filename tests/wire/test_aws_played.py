@@ -16,7 +16,7 @@ from dovetail.sim.aws.wire.server import serve_aws
 from dovetail.sim.clock import VirtualClock
 from dovetail.sim.world import World
 from support.aws import CLUSTER, fleet, launched, simulated, template
-from support.aws_doors import DOORS, Door, opened
+from support.aws_clients import DOORS, Door, opened
 
 ARC = "arc-zonal-shift"
 ROLE = f"arn:aws:iam::111122223333:role/KarpenterNodeRole-{CLUSTER}"

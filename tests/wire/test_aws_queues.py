@@ -12,7 +12,7 @@ import pytest
 
 from dovetail.aws import AwsAbsent, AwsInvalid
 from support.aws import fleet, launched, template
-from support.aws_doors import DOORS, Door, opened
+from support.aws_clients import DOORS, Door, opened
 
 Json = dict[str, Any]
 SPOT = "EC2 Spot Instance Interruption Warning"

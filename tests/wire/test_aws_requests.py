@@ -11,7 +11,7 @@ from botocore.model import ServiceModel
 from botocore.validate import ParamValidator
 
 from dovetail.api import labels
-from support.classes import CLASSES, ClassScene, claim_of, node_class, pool_of
+from support.nodeclasses import CLASSES, ClassScene, claim_of, node_class, pool_of
 from support.stage import virtual
 
 ZONE = "us-west-2a"

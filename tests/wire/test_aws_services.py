@@ -11,7 +11,7 @@ import pytest
 from dovetail.aws import AwsAbsent, AwsDenied, AwsError, AwsInvalid, list_pages
 from dovetail.sim.aws.wire.server import serve_aws
 from support.aws import CLUSTER, fleet, launched, simulated, template
-from support.aws_doors import DOORS, Door, opened
+from support.aws_clients import DOORS, Door, opened
 
 ARC = "arc-zonal-shift"
 

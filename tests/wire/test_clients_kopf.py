@@ -13,7 +13,7 @@ import kopf
 import pytest
 
 from support.apiserver import definition, pod, widget
-from support.secured import DEFINITIONS, Secured, node_pool, secured, until
+from support.https_apiserver import DEFINITIONS, Secured, node_pool, secured, until
 
 POOLS, WIDGETS = "nodepools.karpenter.sh", "widgets.example.com"
 

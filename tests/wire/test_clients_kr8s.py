@@ -13,7 +13,7 @@ import pytest
 from kr8s.asyncio.objects import ConfigMap, Deployment, Pod, new_class
 
 from support.apiserver import config_map, deployment, pod
-from support.secured import Secured, node_pool, own_namespace, secured
+from support.https_apiserver import Secured, node_pool, own_namespace, secured
 
 NodePool: Any = new_class(kind="NodePool", version="karpenter.sh/v1", namespaced=False)
 

@@ -13,7 +13,7 @@ from kubernetes.client.exceptions import ApiException
 from urllib3.exceptions import ProtocolError
 
 from support.apiserver import config_map, deployment, node, pod
-from support.secured import Secured, node_pool, own_namespace, secured
+from support.https_apiserver import Secured, node_pool, own_namespace, secured
 
 # Its annotations do not cover what it accepts and returns.
 client: Any = kubernetes.client

@@ -13,7 +13,7 @@ from kubernetes_asyncio import client, config, watch
 from kubernetes_asyncio.client.exceptions import ApiException
 
 from support.apiserver import config_map, deployment, pod
-from support.secured import Secured, node_pool, own_namespace, secured, until
+from support.https_apiserver import Secured, node_pool, own_namespace, secured, until
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from lightkube.resources.core_v1 import ConfigMap, Pod
 from lightkube.types import OnErrorAction, OnErrorResult, PatchType
 
 from support.apiserver import config_map, deployment, pod
-from support.secured import Secured, node_pool, own_namespace, secured
+from support.https_apiserver import Secured, node_pool, own_namespace, secured
 
 NodePool: Any = create_global_resource("karpenter.sh", "v1", "NodePool", "nodepools")
 

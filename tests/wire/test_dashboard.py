@@ -13,9 +13,9 @@ import pytest
 from dovetail.app.snapshot_file import encode_snapshot
 from dovetail.web.views import MENU
 from support.commands import dovetail, process
+from support.dashboard_snapshots import disrupted
 from support.dashboards import PATIENCE, POOL, dashboard, probed, twin, until
-from support.pictures import disrupted
-from support.up import up
+from support.up_process import up
 
 
 async def test_a_snapshot_is_shown_without_a_cluster(tmp_path: Path) -> None:

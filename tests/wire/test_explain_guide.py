@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 
 from support.commands import process
-from support.up import Up, up
+from support.up_process import Up, up
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "guides" / "explain.md"

@@ -16,8 +16,8 @@ from dovetail.sim.aws import SimulatedAws
 from dovetail.sim.aws.wire.server import serve_aws
 from support.commands import Ended, process
 from support.dashboards import dashboard, until
-from support.secured import Secured, secured
-from support.up import Up, up
+from support.https_apiserver import Secured, secured
+from support.up_process import Up, up
 
 HUGE = """
 apiVersion: v1

@@ -13,7 +13,7 @@ import pytest
 from dovetail.sim.kube.faults import ApiCall, Fault
 from dovetail.sim.kube.status import ApiError
 from support.commands import Ended, dovetail
-from support.secured import DEFINITIONS, Secured, node_pool, secured
+from support.https_apiserver import DEFINITIONS, Secured, node_pool, secured
 
 Json = dict[str, Any]
 

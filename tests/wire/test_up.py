@@ -20,8 +20,8 @@ import pytest
 from dovetail.app.embedded_cluster import EmbeddedOptions, run_embedded_cluster
 from dovetail.settings import read_settings
 from support.commands import dovetail, process
-from support.secured import node_pool
-from support.up import PATIENCE, READY, up
+from support.https_apiserver import node_pool
+from support.up_process import PATIENCE, READY, up
 
 
 async def test_it_writes_a_private_kubeconfig_of_its_own_and_leaves_the_users_alone(tmp_path: Path) -> None:

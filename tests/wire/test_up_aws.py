@@ -17,7 +17,7 @@ import boto3
 
 from support.commands import process
 from support.two_servers import free_ports
-from support.up import Up, up
+from support.up_process import Up, up
 
 ROOT = Path(__file__).parents[2]
 

@@ -6,7 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
-from support.up import up
+from support.up_process import up
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "guides" / "up.md"

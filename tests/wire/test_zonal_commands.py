@@ -26,7 +26,7 @@ from support.aws import CLUSTER
 from support.builders import owner, pod
 from support.commands import Ended, dovetail, process
 from support.disruption import pdb, scene, state
-from support.secured import DEFINITIONS, Secured, secured
+from support.https_apiserver import DEFINITIONS, Secured, secured
 from support.two_servers import free_ports
 from support.worlds import instance_type, offering
 

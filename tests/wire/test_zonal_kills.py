@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from support.secured import secured
+from support.https_apiserver import secured
 from support.zonal_kills import killed_at_every_pool
 
 

@@ -26,7 +26,7 @@ from dovetail.zonal.model.records import SIGNAL
 from dovetail.zonal.store.cluster_store import ClusterStore, ShiftStore
 from dovetail.zonal.store.mirror_store import MirrorStore, TableAndClusterStore
 from dovetail.zonal.store.table_store import KEPT, TableLock, TableStore
-from support.aws_doors import Door, opened
+from support.aws_clients import Door, opened
 
 ARN, ZONE = "arn:aws:eks:us-west-2:111122223333:cluster/test", "usw2-az1"
 NUMBERS = count()

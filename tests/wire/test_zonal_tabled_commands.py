@@ -11,9 +11,9 @@ from dovetail.api.meta import ObjectMeta
 from dovetail.api.zoneshift import ZoneShift, ZoneShiftSpec, ZoneShiftStatus
 from dovetail.zonal.store.table_store import TableStore
 from support.aws import CLUSTER
-from support.aws_doors import opened
+from support.aws_clients import opened
 from support.commands import Ended, dovetail
-from support.secured import DEFINITIONS, secured
+from support.https_apiserver import DEFINITIONS, secured
 
 KEYS = {
     "KeySchema": [{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],

@@ -23,7 +23,7 @@ from dovetail.scheduling.model import snapshot_codec
 from dovetail.scheduling.model.snapshot import Snapshot, StateNode
 from support.builders import NOW, condition, node, nodeclaim, nodepool, owner, pod, taint
 from support.commands import Ended, dovetail
-from support.explained import full_node, world
+from support.explain_snapshots import full_node, world
 
 HELD = {"karpenter.sh/do-not-disrupt": "true"}
 

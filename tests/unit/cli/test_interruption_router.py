@@ -14,8 +14,8 @@ import pytest
 
 from dovetail.bus.generate import GeneratedFleet, generate_fis_experiment
 from support.commands import dovetail
-from support.killing import router_environment, serving, written
 from support.queues import URGENT
+from support.router_kills import router_environment, serving, written
 
 ROOT = Path(__file__).parents[3]
 GOOD = """

@@ -19,7 +19,7 @@ from dovetail.disruption.inputs import DisruptionInput
 from support.builders import NOW, nodepool, owner, pod
 from support.commands import dovetail
 from support.disruption import MEDIUM, machine, pdb, pool, scene, state
-from support.knobs import asking
+from support.disruption_policies import asking
 
 RS = owner("ReplicaSet")
 HUGE = machine("huge", 64, 40.0)

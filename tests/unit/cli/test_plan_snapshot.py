@@ -10,7 +10,7 @@ import pytest
 from dovetail.app.snapshot_file import encode_snapshot
 from support.builders import pod
 from support.commands import dovetail
-from support.explained import full_node, world
+from support.explain_snapshots import full_node, world
 
 
 @pytest.fixture

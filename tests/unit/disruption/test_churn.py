@@ -21,7 +21,7 @@ from dovetail.settings import Settings
 from dovetail.settings.value_kinds import Rate
 from support.builders import NOW, owner, pod
 from support.disruption import LARGE, MEDIUM, machine, pool, scene, state
-from support.knobs import asking
+from support.disruption_policies import asking
 
 RS = owner("ReplicaSet")
 HOUR = timedelta(hours=1)

@@ -18,7 +18,7 @@ from dovetail.disruption.methods.drift_waves import DriftFlow
 from dovetail.scheduling.model.snapshot import StateNode
 from support.builders import NOW, nodeclaim, owner, pod
 from support.disruption import LARGE, SIZES, pool, scene, state
-from support.knobs import asking, paused
+from support.disruption_policies import asking, paused
 from support.worlds import apart
 
 RS = owner("ReplicaSet")

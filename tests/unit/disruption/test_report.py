@@ -18,7 +18,7 @@ from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.snapshot_codec import encode_snapshot
 from support.builders import NOW, owner, pod
 from support.disruption import LARGE, MEDIUM, SMALL, machine, pdb, pool, scene, state
-from support.knobs import asking
+from support.disruption_policies import asking
 
 RS = owner("ReplicaSet")
 HOUR = timedelta(hours=1)

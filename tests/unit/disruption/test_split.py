@@ -19,7 +19,7 @@ from dovetail.scheduling.model.plan import Plan
 from dovetail.scheduling.model.snapshot import Snapshot
 from support.builders import NOW, owner, pod
 from support.disruption import LARGE, MEDIUM, SMALL, machine, pool, scene, state
-from support.knobs import asking
+from support.disruption_policies import asking
 from support.worlds import apart
 
 RS = owner("ReplicaSet")

@@ -16,7 +16,7 @@ import pytest
 
 from dovetail.errors import Refused, Retry
 from dovetail.runtime.compute import WorkerPool, inline
-from support.work import be_stubborn, crash_once, refuse
+from support.worker_tasks import be_stubborn, crash_once, refuse
 
 
 @pytest.fixture

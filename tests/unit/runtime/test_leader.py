@@ -23,7 +23,7 @@ from dovetail.sim.clock import VirtualClock, run_virtual
 from dovetail.sim.faults import FaultRule, FaultStorm
 from dovetail.sim.kube.apiserver import ApiServer
 from dovetail.sim.transport import LocalTransport
-from support.elsewhere import served_elsewhere
+from support.apiserver_thread import served_elsewhere
 
 TERMS = ElectionTerms()
 LEASES = "leases.coordination.k8s.io"

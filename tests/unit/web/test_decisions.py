@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from dovetail.app.dashboard_watch import list_new_decisions
 from support.builders import pod
-from support.pictures import busy, disrupted, pictured
+from support.dashboard_snapshots import busy, disrupted, pictured
 
 
 def test_the_first_look_tells_every_decision() -> None:

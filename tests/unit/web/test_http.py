@@ -14,7 +14,7 @@ from dovetail.web import Dashboard, Picture, ShownCluster, build_document, find_
 from dovetail.web.app import HEADERS
 from dovetail.web.views import MENU
 from support.builders import pod
-from support.pictures import busy, pictured
+from support.dashboard_snapshots import busy, pictured
 
 Client = TestClient[Any, Any]
 

@@ -25,7 +25,7 @@ from dovetail.web.render import PageFrame, render_page
 from dovetail.web.views import MENU
 from support.builders import pod
 from support.commands import dovetail
-from support.pictures import busy, disrupted, pictured
+from support.dashboard_snapshots import busy, disrupted, pictured
 
 EVIL = '<script>alert("x")</script>'
 CLUSTER = "test.example"

@@ -18,7 +18,7 @@ from dovetail.errors import Misconfigured, Retry
 from dovetail.providers import factory
 from dovetail.providers.aws.cloud import REPAIR_POLICIES
 from dovetail.providers.aws.provider import AwsProvider
-from support.awsworld import AwsWorld
+from support.aws_world import AwsWorld
 from support.builders import nodepool
 from support.ec2 import CLASS_REF, provided
 from support.stage import virtual

@@ -23,7 +23,7 @@ from dovetail.providers.aws.network import SubnetChoice
 from dovetail.scheduling.model.instance_types import InstanceType, Offering
 from dovetail.scheduling.model.requirements import Requirements, parse_values
 from dovetail.sim.aws.cloud import RecordedCall
-from support.awsworld import AwsWorld
+from support.aws_world import AwsWorld
 from support.ec2 import Ec2, provided
 from support.stage import virtual
 

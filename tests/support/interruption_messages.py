@@ -6,7 +6,7 @@ import json
 from random import Random
 from typing import Any
 
-from support.machines import MachineScene, Owned, event, spot_warning, state_change
+from support.ec2_instances import MachineScene, Owned, event, spot_warning, state_change
 
 __all__ = ["claims", "messages"]
 

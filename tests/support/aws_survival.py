@@ -35,10 +35,10 @@ from dovetail.sim.kube.status import ApiError
 from dovetail.sim.transport import LocalTransport
 from dovetail.sim.world import World
 from support.aws import CLUSTER
-from support.awsworld import CLAIMS, CLASSES, POOLS, AwsObjects
-from support.costs import Budget, Costs, Ledger, Owner
+from support.aws_world import CLAIMS, CLASSES, POOLS, AwsObjects
 from support.ec2 import Shop
-from support.mortal import Fate, MortalTransport
+from support.fault_costs import Budget, Costs, Ledger, Owner
+from support.killable_process import Fate, MortalTransport
 from support.survival import Lost
 
 __all__ = ["TROUBLES", "Story", "tell"]

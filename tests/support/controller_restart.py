@@ -7,7 +7,7 @@ from typing import Any
 
 from dovetail.api import labels
 from dovetail.sim.kube.local import LocalApi
-from support.awsworld import CLAIMS, CLASSES, POOLS, AwsWorld
+from support.aws_world import CLAIMS, CLASSES, POOLS, AwsWorld
 
 __all__ = ["OLDER", "WHILE", "Changing", "as_an_older_release_left_it", "settled"]
 

@@ -9,8 +9,8 @@ from dovetail.api import codec
 from dovetail.api.labels import CAPACITY_TYPE, HOSTNAME, INSTANCE_CPU, INSTANCE_TYPE, ZONE
 from dovetail.scheduling.model.plan import Plan, PlannedNode, build_pool_labels
 from dovetail.scheduling.model.snapshot import Snapshot
-from support.fuzzed import REQUIRED, cluster
 from support.kubernetes_rules import Cluster, daemons_of, refused
+from support.random_manifests import REQUIRED, cluster
 
 __all__ = ["furnished", "launched", "name_of", "objections"]
 

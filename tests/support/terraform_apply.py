@@ -22,9 +22,9 @@ from dovetail.sim.aws.messaging.eventbridge import EventBuses
 from dovetail.sim.aws.messaging.queues import SimQueues
 from dovetail.sim.aws.wire.server import AwsServer, serve_aws
 from support.aws import CLUSTER
-from support.deployed import role_documents
+from support.deployed_stack import role_documents
 from support.terraform import REGION, Root, TerraformError
-from support.up import up
+from support.up_process import up
 
 __all__ = ["WORKERS", "Applied", "Case", "all_applied"]
 

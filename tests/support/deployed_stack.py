@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from dovetail.aws import Aws
 from dovetail.sim.aws.iam.permissions import Need, PolicyDecision, Principal
-from support.aws_doors import opened
+from support.aws_clients import opened
 
 __all__ = ["Stack", "Watched", "deployed", "deployed_stack", "role_documents"]
 

@@ -19,8 +19,8 @@ from dovetail.api import labels
 from dovetail.ports import Clock
 from dovetail.sim.aws.messaging.queues import SimQueue
 from support.aws import CLUSTER, fleet, launched, template
-from support.classes import CLAIMS, NODES, ClassScene, claim_of
 from support.ec2 import Shop
+from support.nodeclasses import CLAIMS, NODES, ClassScene, claim_of
 from support.stage import sample
 
 __all__ = [

@@ -1,6 +1,6 @@
 """Everything that can be counted happens once, and what is shown of it is written down.
 
-`python -m support.observed`: a process of its own, because numbers live as long as one and other tests count.
+`python -m support.metrics_run`: its own process, since numbers live as long as one and other tests count.
 `story` prints each family's type, labels, bounds and quantiles as JSON; `nodes N` how many series there are
 by default with N pods of which few share a node.
 """
