@@ -15,7 +15,11 @@ def test_two_clusters_share_a_bus_as_the_readme_says() -> None:
     assert shown is not None
 
     ended = subprocess.run(
-        [sys.executable, EXAMPLE / "run.py"], capture_output=True, text=True, timeout=240, check=False
+        [sys.executable, EXAMPLE / "two_clusters.py"],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
     )
 
     assert (ended.returncode, ended.stderr) == (0, "")

@@ -77,8 +77,8 @@ class Cluster:
         container = {"name": "app", "image": "app:1", "resources": {"requests": {"cpu": "1"}}}
         labels = {"app": "web"}
         pod = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
-        spec = {"replicas": pods, "selector": {"matchLabels": labels}, "template": pod}
-        self._apply("deployments.apps", "apps/v1", "Deployment", spec, namespace="default")
+        deployment = {"replicas": pods, "selector": {"matchLabels": labels}, "template": pod}
+        self._apply("deployments.apps", "apps/v1", "Deployment", deployment, namespace="default")
 
     def _apply(self, resource: str, version: str, kind: str, spec: dict[str, Any], **meta: str) -> None:
         made = {"apiVersion": version, "kind": kind, "metadata": {"name": "default", **meta}, "spec": spec}
