@@ -12,12 +12,14 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from dovetail.api.core import Node
 from dovetail.api.crds import find_provider_api
 from dovetail.api.manifests import DEFAULT, Document, ManifestComplaint, Manifests, Severity, parse_manifests
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodeclass import EC2NodeClass, KWOKNodeClass
 from dovetail.api.nodepool import NodePool, Requirement
-from dovetail.app.cluster_source import ClusterSource, SeenCluster
+from dovetail.api.zoneshift import ZoneShift
+from dovetail.app.cluster_source import ClusterSource, SeenCluster, read_own_settings
 from dovetail.app.snapshot_file import find_cluster
 from dovetail.app.solved_plan import SolvedPlan, solve_snapshot
 from dovetail.cli.validate import is_checked, list_complaints
@@ -38,11 +40,19 @@ from dovetail.cli.views.plans import show_explanation, show_plan
 from dovetail.cli.views.progress import ProgressBar
 from dovetail.errors import BadInput, Misconfigured
 from dovetail.providers.catalogs import Catalogue, choose_catalogue, load_catalogue
+from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.requirements import Requirements
 from dovetail.scheduling.model.snapshot import SchedulingOptions, Snapshot
 from dovetail.state.default_nodepool import build_nodepool_for
 from dovetail.state.nodepool_change import forecast_drift
 from dovetail.state.offline import OfflineCluster
+from dovetail.zonal.model.manifest_shifts import (
+    ShiftedZones,
+    exclude_offerings,
+    find_shifted_zones,
+    index_zones,
+)
+from dovetail.zonal.options import from_settings
 
 SUBSET = "catalog-subset"
 
@@ -153,7 +163,8 @@ def _read_world(
     if files and not live and not snapshot:
         reader = _Reader()
         reader.read_files(files)
-        return SeenCluster(_PlanRequest(reader, catalog, subset, quick=True).build_snapshot())
+        asked = _PlanRequest(reader, catalog, subset, quick=True)
+        return SeenCluster(asked.build_snapshot(), excluded_zones=asked.shifted.names)
     _only_one_world(files, live or not snapshot, snapshot, {"catalog": catalog, SUBSET: subset})
     return find_cluster(snapshot, where, print_remark)
 
@@ -165,11 +176,33 @@ class _PlanRequest:
         self.world, self.quick = reader.world, quick
         self.shop = _choose_catalogue(reader, catalog, subset)
         self.options = SchedulingOptions(now=datetime.now(UTC), flavour=self.shop.flavour)
-        for remark in (*self.shop.remarks, *self.world.list_remarks(self.shop.types_for, self.options)):
+        self.shifted = self._find_shifted_zones()
+        remarks = self.world.list_remarks(self.shop.types_for, self.options)
+        for remark in (*self.shop.remarks, *remarks, *self.shifted.remarks):
             print_note(f"note: {remark}")
 
+    def _find_shifted_zones(self) -> ShiftedZones:
+        """The zones that ZoneShifts in the files shift away, unless the environment says to ignore them."""
+        shifts = self.world.list_objects(ZoneShift)
+        if not shifts:
+            return ShiftedZones()
+        settings = read_own_settings()
+        if not settings.enable_zonal_shift and settings.find_origin("ENABLE_ZONAL_SHIFT") != "default":
+            return ShiftedZones(remarks=("ZoneShifts do not matter to a plan: ENABLE_ZONAL_SHIFT is false",))
+        types = [each for pool in self.world.list_objects(NodePool) for each in self.shop.types_for(pool)]
+        zones = index_zones(types, self.world.list_objects(Node), self.world.list_objects(EC2NodeClass))
+        options = from_settings(settings)
+        return find_shifted_zones(
+            shifts, zones, self.options.now, policies=options.policies, min_healthy=options.min_healthy
+        )
+
+    def _list_types(self, pool: NodePool) -> Sequence[InstanceType]:
+        """What the pool may buy outside of zones that are shifted away."""
+        types, away = self.shop.types_for(pool), self.shifted.names
+        return tuple(exclude_offerings(each, away) for each in types) if away else types
+
     def build_snapshot(self) -> Snapshot:
-        return self.world.build_snapshot(self.shop.types_for, self.options)
+        return self.world.build_snapshot(self._list_types, self.options)
 
     def run_plan(self, explain: str, output: Output) -> bool:
         """Plan and show it; true when pods are left out."""
@@ -189,13 +222,13 @@ class _PlanRequest:
         """Plan before and after a change and show the difference; true when it leaves pods out."""
         changed = self.world.with_pools(_read_pools(path))
         with ProgressBar(4) as progress:
-            old = self.world.build_snapshot(self.shop.types_for, self.options)
+            old = self.build_snapshot()
             before = solve_snapshot(old, self.quick, progress.start_step)
             turned = forecast_drift(
                 old.nodes, _index_pools(self.world), _index_pools(changed), self.options.now
             )
             leaving = frozenset(fate.node for fate in turned if not fate.held_by)
-            new = changed.build_snapshot(self.shop.types_for, self.options, leaving)
+            new = changed.build_snapshot(self._list_types, self.options, leaving)
             after = solve_snapshot(new, self.quick, progress.start_step)
         _refuse_set_aside(before)
         _refuse_set_aside(after)

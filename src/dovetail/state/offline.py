@@ -27,6 +27,7 @@ from dovetail.api.nodepool import NodePool
 from dovetail.api.overlay import NodeOverlay
 from dovetail.api.pod import Container, Pod, PodSpec, PodStatus
 from dovetail.api.quantity import ZERO
+from dovetail.api.zoneshift import ZoneShift
 from dovetail.errors import BadInput
 from dovetail.scheduling.model.capacity_buffers import build_virtual_pods, count_buffer_replicas
 from dovetail.scheduling.model.daemonsets import build_daemon_pods
@@ -74,6 +75,7 @@ KINDS: Mapping[tuple[str, str], type[Object]] = {
         core.PersistentVolumeClaim,
         core.StorageClass,
         core.CSINode,
+        ZoneShift,
     )
 }
 MAKERS: tuple[type[Object], ...] = (

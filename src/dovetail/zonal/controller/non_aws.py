@@ -20,6 +20,7 @@ from dovetail.errors import Gone
 from dovetail.ports import Instance
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.zonal.model.gates import ZoneGates
+from dovetail.zonal.model.manifest_shifts import exclude_offerings
 
 __all__ = ["NonAwsApi", "ZoneExcludingCloud"]
 
@@ -74,7 +75,7 @@ class ZoneExcludingCloud(ForwardingCloud):
         if not closed:
             return types
         if self._seen is None or self._seen[0] is not types or self._seen[1] != closed:
-            self._seen = types, closed, tuple(_exclude_offerings(each, closed) for each in types)
+            self._seen = types, closed, tuple(exclude_offerings(each, closed) for each in types)
         return self._seen[2]
 
     async def create(self, claim: NodeClaim) -> Instance:
@@ -85,13 +86,3 @@ class ZoneExcludingCloud(ForwardingCloud):
         kept_out = Requirement(key=labels.ZONE, operator="NotIn", values=tuple(sorted(closed)))
         spec = replace(claim.spec, requirements=(*claim.spec.requirements, kept_out))
         return await super().create(replace(claim, spec=spec))
-
-
-def _exclude_offerings(each: InstanceType, closed: frozenset[str]) -> InstanceType:
-    if not any(offering.zone in closed and offering.available for offering in each.offerings):
-        return each
-    offerings = tuple(
-        replace(offering, available=offering.available and offering.zone not in closed)
-        for offering in each.offerings
-    )
-    return replace(each, offerings=offerings)
