@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any, cast
 
 from dovetail.controllers.context import ControllerContext
+from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.settings import Settings
 
 __all__ = ["build_context"]
@@ -14,4 +15,6 @@ __all__ = ["build_context"]
 def build_context(**parts: Any) -> ControllerContext:
     """What controllers are made of: default settings, and these parts."""
     missing = dict.fromkeys(each.name for each in fields(ControllerContext))
-    return ControllerContext(**cast(Any, {**missing, "settings": Settings(), **parts}))
+    return ControllerContext(
+        **cast(Any, {**missing, "settings": Settings(), "cache": DecisionCache(), **parts})
+    )

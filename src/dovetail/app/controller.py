@@ -52,6 +52,7 @@ from dovetail.runtime.manager import Manager, at_once
 from dovetail.runtime.queue import WorkQueue
 from dovetail.runtime.transport import Transport
 from dovetail.runtime.watch import Follower, WatchOptions
+from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.device_objects import ResourceSlice
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.snapshot import Snapshot
@@ -119,7 +120,9 @@ class Dovetail(ClusterContext):
         self._log = get_logger()
         self.manager = Manager(clock, chance)
         self.parts = self._build_context(compute, class_kind)
-        self._seeing = ClusterView(self._capture_snapshot, compute, self.get_informer(core.ReplicaSet))
+        self._seeing = ClusterView(
+            self._capture_snapshot, compute, self.get_informer(core.ReplicaSet), self.parts.cache
+        )
         self.zonal = self._build_zonal(transport)
         built = build_controllers(self.parts)
         self.controllers: tuple[Controller, ...] = (
@@ -274,6 +277,7 @@ class Dovetail(ClusterContext):
             ownership=self.ownership,
             options=self.build_options,
             gates=self.gates,
+            cache=DecisionCache(),
         )
 
     def _connect_controllers(self, built: ControllerSet) -> None:

@@ -29,6 +29,7 @@ from dovetail.runtime.events import CoreV1Event
 from dovetail.runtime.informer import Informer
 from dovetail.runtime.watch import Follower, WatchOptions
 from dovetail.scheduling.model import state_node as states
+from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.reasons import Decision
 from dovetail.web import Dashboard, Moment, Picture
 
@@ -57,11 +58,12 @@ def build_picture(
     shifts: tuple[ZoneShift, ...] = (),
     moments: tuple[Moment, ...] = (),
     problems: tuple[str, ...] = (),
+    cache: DecisionCache | None = None,
 ) -> Picture:
     """What `dovetail plan`, `plan --disruption` and `explain` would say of this world, put together."""
-    snapshot = seen.snapshot
-    found = solve_snapshot(snapshot, len(snapshot.pods) > FEW, lambda step: None)
-    report = build_report(build_disruption_input(seen, found.plan))
+    snapshot, cache = seen.snapshot, DecisionCache() if cache is None else cache
+    found = solve_snapshot(snapshot, len(snapshot.pods) > FEW, lambda step: None, cache)
+    report = build_report(build_disruption_input(seen, found.plan, cache))
     return Picture(
         cluster,
         live,
@@ -151,6 +153,7 @@ class ClusterWatcher:
         self._decisions: deque[Moment] = deque(maxlen=KEPT)
         self._problems: dict[type[Object], ReadProblem] = {}
         self._contact = ClusterContact(self._sight.clock)
+        self._cache = DecisionCache()
         self._last: Picture | None = None
         self._stale = False
 
@@ -278,6 +281,7 @@ class ClusterWatcher:
             shifts=shifts,
             moments=moments,
             problems=problems,
+            cache=self._cache,
         )
         self._decisions.extendleft(list_new_decisions(self._last, picture))
         self._last = picture

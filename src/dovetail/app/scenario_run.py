@@ -116,7 +116,7 @@ async def _find_floor(dovetail: Dovetail) -> float:
     """What the cheapest thinkable fleet for the pods that run now would cost an hour."""
     offers = [(pool, await dovetail.cloud.list_instance_types(pool)) for pool in dovetail.parts.pools]
     now = dovetail.capture.take_snapshot(offers, dovetail.build_options(dovetail.clock.now()))
-    return compute_price_floor(without_nodes(now))
+    return compute_price_floor(without_nodes(now), dovetail.parts.cache)
 
 
 def without_nodes(now: Snapshot) -> Snapshot:

@@ -6,7 +6,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from msgspec.structs import replace
@@ -20,6 +20,7 @@ from dovetail.scheduling.explain import NearMiss, find_near_misses
 from dovetail.scheduling.missing_resources import MissingResource, find_missing_resources
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.capacity_buffers import count_virtual_pods_by_node
+from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.plan import Plan, PlannedNode
 from dovetail.scheduling.model.reasons import Decision
 from dovetail.scheduling.model.snapshot import Snapshot
@@ -47,6 +48,7 @@ class SolvedPlan:
     seconds: float
     first_seconds: float
     first_price: float
+    cache: DecisionCache = field(default_factory=DecisionCache, compare=False, repr=False)
 
     @property
     def price(self) -> float:
@@ -89,26 +91,29 @@ class SolvedPlan:
 
     @cached_property
     def near_misses(self) -> Mapping[str, NearMiss]:
-        return find_near_misses(self.snapshot, self.plan) if self.plan.unschedulable else {}
+        return find_near_misses(self.snapshot, self.plan, self.cache) if self.plan.unschedulable else {}
 
 
-def solve_snapshot(snapshot: Snapshot, quick: bool, step: Callable[[str], None]) -> SolvedPlan:
+def solve_snapshot(
+    snapshot: Snapshot, quick: bool, step: Callable[[str], None], cache: DecisionCache | None = None
+) -> SolvedPlan:
     """The plan for a world: the first complete one, or that and then the best."""
+    cache = DecisionCache() if cache is None else cache
     started = time.perf_counter()
     step("a first plan")
-    first = solve(snapshot, QUICK) if quick else build_first_plan(snapshot)
+    first = solve(snapshot, QUICK, cache=cache) if quick else build_first_plan(snapshot, cache=cache)
     first_seconds = time.perf_counter() - started
     if quick and first is not None:
-        return SolvedPlan(snapshot, first, first_seconds, first_seconds, first.price)
+        return SolvedPlan(snapshot, first, first_seconds, first_seconds, first.price, cache)
     step(
         "a first plan" if first is None else f"${first.price:.2f} an hour so far; looking for a cheaper plan"
     )
-    best = solve(snapshot, THOROUGH)
+    best = solve(snapshot, THOROUGH, cache=cache)
     seconds = time.perf_counter() - started
     if first is None:
         # Nothing could be counted together, so that the sequential scheduler's plan was the first.
-        return SolvedPlan(snapshot, best, seconds, seconds, best.price)
-    return SolvedPlan(snapshot, best, seconds, first_seconds, first.price)
+        return SolvedPlan(snapshot, best, seconds, seconds, best.price, cache)
+    return SolvedPlan(snapshot, best, seconds, first_seconds, first.price, cache)
 
 
 def peak_bytes() -> int:
@@ -131,12 +136,15 @@ def describe_decision(
     return f"{decision.pod} will run on a new node of pool {planned.pool}" if planned else str(decision)
 
 
-def build_disruption_input(seen: SeenCluster, plan: Plan | None = None) -> DisruptionInput:
+def build_disruption_input(
+    seen: SeenCluster, plan: Plan | None = None, cache: DecisionCache | None = None
+) -> DisruptionInput:
     """The input as the cluster's controller would have it, as far as its objects tell; `plan` if it is known.
 
     They tell its settings, the zones that are shifted away, the nodes of commands under way and where there
     is room for capacity buffers. Which nodes it chose for pods in the last seconds, it alone knows.
     """
+    cache = DecisionCache() if cache is None else cache
     knobs = read_default_annotations(seen.settings)
     pools = tuple(
         replace(pool, nodepool=add_default_annotations(pool.nodepool, knobs)) for pool in seen.snapshot.pools
@@ -146,16 +154,17 @@ def build_disruption_input(seen: SeenCluster, plan: Plan | None = None) -> Disru
         queued=frozenset(
             views.read_provider_id(each) for each in seen.snapshot.nodes if views.has_disruption_mark(each)
         ),
-        buffered=_find_buffer_nodes(seen.snapshot, plan),
+        buffered=_find_buffer_nodes(seen.snapshot, plan, cache),
         excluded_zones=seen.excluded_zones,
         spot_to_spot=seen.settings.feature_gates.spot_to_spot_consolidation,
+        cache=cache,
     )
 
 
-def _find_buffer_nodes(snapshot: Snapshot, plan: Plan | None) -> frozenset[str]:
+def _find_buffer_nodes(snapshot: Snapshot, plan: Plan | None, cache: DecisionCache) -> frozenset[str]:
     """The nodes that have room for capacity buffers, by the plan that a pass of provisioning would make."""
     if not snapshot.virtual:
         return frozenset()
     if plan is None:
-        plan = solve(snapshot, QUICK if len(snapshot.pods) > FEW else THOROUGH)
+        plan = solve(snapshot, QUICK if len(snapshot.pods) > FEW else THOROUGH, cache=cache)
     return frozenset(count_virtual_pods_by_node(plan, snapshot.virtual))

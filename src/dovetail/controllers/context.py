@@ -17,6 +17,7 @@ from dovetail.controllers.capacitybuffer import CapacityBuffers
 from dovetail.controllers.nodeoverlay import OverlaidCloud
 from dovetail.controllers.ownership import Ownership
 from dovetail.ports import Clock, Cloud, Compute, Kube, Recorder
+from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.device_objects import ResourceSlice
 from dovetail.scheduling.model.snapshot import SchedulingOptions
 from dovetail.settings import Settings
@@ -63,6 +64,8 @@ class ControllerContext:
     options: Callable[[datetime], SchedulingOptions]
     # Zones that are shifted away.
     gates: ZoneGates
+    # What decisions leave for the next one, whoever makes it.
+    cache: DecisionCache
 
     @property
     def millicores(self) -> int:

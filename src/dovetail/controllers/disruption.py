@@ -50,7 +50,6 @@ from dovetail.disruption.validate import (
 from dovetail.disruption.verdict_cache import UnchangedCheck
 from dovetail.errors import DovetailError
 from dovetail.scheduling.model import state_node as views
-from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.instance_types import InstanceType
 
 __all__ = ["DisruptionController"]
@@ -111,7 +110,7 @@ class DisruptionController:
         self._quiet: dict[str, tuple[int, float]] = {}
         self._unseen: frozenset[str] = frozenset()
         self._rest = UnchangedCheck(MEMORY)
-        self._cache = DecisionCache()
+        self._cache = context.cache
 
     async def reconcile(self, key: str) -> Result:
         if not self._cluster.synced:

@@ -97,6 +97,7 @@ class Provisioner:
         self._clock = context.clock
         self._recorder = context.recorder
         self._compute = context.compute
+        self._cache = context.cache
         self._batcher = batcher
         self._options = context.options
         self._buffers = context.buffers
@@ -199,7 +200,7 @@ class Provisioner:
         depth = QUEUE_DEPTH.labels(self.name, "")
         depth.set(len(snapshot.pods) + len(snapshot.moving) + len(snapshot.virtual))
         try:
-            plan = await self._compute(solve, snapshot)
+            plan = await self._compute(solve, snapshot, cache=self._cache)
         finally:
             self._deciding_since = None
             depth.set(0)

@@ -24,7 +24,7 @@ def skip_bad_objects(
     @wraps(ask)
     def asked(inputs: DisruptionInput, /, *args: P.args, **kwargs: P.kwargs) -> R:
         return decide_without_bad_objects(
-            inputs.snapshot, lambda seen: ask(inputs.with_snapshot(seen), *args, **kwargs)
+            inputs.snapshot, lambda seen: ask(inputs.with_snapshot(seen), *args, **kwargs), inputs.cache
         )[0]
 
     return asked
@@ -47,7 +47,7 @@ def report_bad_objects(
     @wraps(ask)
     def asked(inputs: DisruptionInput, /, *args: P.args, **kwargs: P.kwargs) -> C:
         choice, found = decide_without_bad_objects(
-            inputs.snapshot, lambda seen: ask(inputs.with_snapshot(seen), *args, **kwargs)
+            inputs.snapshot, lambda seen: ask(inputs.with_snapshot(seen), *args, **kwargs), inputs.cache
         )
         choice.set_aside = (*inputs.snapshot.set_aside, *found)
         return choice

@@ -15,7 +15,7 @@ from dovetail.api.pod import Pod
 from dovetail.disruption.blocked_reason import BlockedReason
 from dovetail.disruption.inputs import DisruptionInput
 from dovetail.scheduling.model import state_node as views
-from dovetail.scheduling.model.identity_cache import IdentityCache
+from dovetail.scheduling.model.decision_cache import IdentityCache
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.snapshot import StateNode
 
@@ -39,8 +39,6 @@ BLOCKED, UNCONSOLIDATABLE, QUIET = "DisruptionBlocked", "Unconsolidatable", ""
 # What moving an ordinary pod costs, and the most a pod can.
 BASE = 1.0
 MOST = 10.0
-# So many evaluations are kept whatever the number of nodes.
-MANY = 1_000
 
 
 class DisruptionClass(StrEnum):
@@ -110,8 +108,22 @@ class BlockedNode:
         return views.read_name(self.state)
 
 
-class _Evaluations(IdentityCache[tuple[BlockedNode | None, Candidate | None]]):
+_Evaluation = tuple[BlockedNode | None, Candidate | None]
+
+
+class _Evaluations:
     """What was said of each node, for as long as nothing it was said by has changed."""
+
+    def __init__(self) -> None:
+        self.known: IdentityCache[_Evaluation] = IdentityCache()
+        self._nodes: tuple[StateNode, ...] = ()
+
+    def begin_look(self, nodes: tuple[StateNode, ...]) -> IdentityCache[_Evaluation]:
+        """What is known, for a look at these nodes; what neither this nor the last one needs is let go."""
+        if nodes is not self._nodes:
+            self._nodes = nodes
+            self.known.age_entries()
+        return self.known
 
 
 def find_candidates(
@@ -120,8 +132,6 @@ def find_candidates(
     """Every node, sorted into candidates and blocked nodes."""
     candidates: list[Candidate] = []
     blocked: list[BlockedNode] = []
-    # Where nothing is simulated, no run lets go of nodes that are no more.
-    inputs.cache.get_part(_Evaluations).limit_entries(3 * len(inputs.snapshot.nodes) + MANY)
     for state in inputs.snapshot.nodes:
         found = evaluate_node(inputs, state, kind)
         if isinstance(found, Candidate):
@@ -144,7 +154,7 @@ def evaluate_node(
         why = f"ZonalShift: its zone is shifted away (Zone={zone})"
         return BlockedNode(state, why, blocked_reason=BlockedReason.ZONAL_SHIFT)
     world = inputs.snapshot.pools, inputs.snapshot.catalogs, inputs.face
-    evaluations = inputs.cache.get_part(_Evaluations)
+    evaluations = inputs.cache.get_part(_Evaluations).begin_look(inputs.snapshot.nodes)
     known = evaluations.get(state, *world)
     if known is None:
         known = _compute_evaluation(inputs, state)
@@ -160,9 +170,7 @@ def evaluate_node(
     return candidate
 
 
-def _compute_evaluation(
-    inputs: DisruptionInput, state: StateNode
-) -> tuple[BlockedNode | None, Candidate | None]:
+def _compute_evaluation(inputs: DisruptionInput, state: StateNode) -> _Evaluation:
     """Why the node is blocked, if it is, and what it would be as a candidate, if it can be one."""
     refused = _check_node(inputs, state)
     if refused is not None:

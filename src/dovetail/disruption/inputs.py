@@ -171,8 +171,7 @@ class DisruptionInput:
     @cached_property
     def base_state(self) -> BaseState:
         """What all simulations of this input share; built when first needed."""
-        self.cache.begin_run(self.snapshot.nodes)
-        return self.facts.base_state or BaseState(self.snapshot)
+        return self.facts.base_state or BaseState(self.snapshot, self.cache)
 
     @cached_property
     def free_capacity(self) -> FreeCapacity:

@@ -20,10 +20,8 @@ from dovetail.scheduling.model.snapshot import StateNode
 from dovetail.scheduling.sequential.nodes import ExistingNode
 from dovetail.scheduling.topology.group import TopologyGroup
 from dovetail.scheduling.topology.tracker import (
+    TopologyFactsCache,
     build_group_key,
-    find_topology_node,
-    list_anti_affinity_pods,
-    list_present_pods,
 )
 
 __all__ = [
@@ -80,7 +78,8 @@ class NodeChanges:
 
     def _record_pair(self, pair: StatePair, aged: AbstractSet[str]) -> bool:
         """Take down what is new about a node; whether there is anything."""
-        recounted = pair[0] is None or pair[1] is None or not counts_the_same(pair[0], pair[1])
+        facts, (old, new) = self._base.topology.facts, pair
+        recounted = old is None or new is None or not counts_the_same(facts, old, new)
         if recounted:
             self._recounted.append(pair)
         return self._record_room(*pair, aged) or recounted
@@ -151,12 +150,13 @@ class NodeChanges:
                 yield (mine[0] | mine[1])[identity]
 
 
-def counts_the_same(old: StateNode, new: StateNode) -> bool:
+def counts_the_same(cache: TopologyFactsCache, old: StateNode, new: StateNode) -> bool:
     """Whether no rule could tell one from the other: the same node to it, with the same pods."""
-    if find_topology_node(old) != find_topology_node(new) or list_present_pods(old) != list_present_pods(new):
+    before, now = cache.find_facts(old), cache.find_facts(new)
+    if before.node != now.node or before.present_pods != now.present_pods:
         return False
-    return [pod.spec.affinity for pod in list_anti_affinity_pods(old)] == [
-        pod.spec.affinity for pod in list_anti_affinity_pods(new)
+    return [pod.spec.affinity for pod in before.anti_affinity_pods] == [
+        pod.spec.affinity for pod in now.anti_affinity_pods
     ]
 
 

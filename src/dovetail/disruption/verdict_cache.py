@@ -76,7 +76,8 @@ class VerdictCache:
             return kept.verdict.with_candidate(candidate)
         pods = list_moving_pods(inputs, (candidate,))
         (self._lasting.add if _is_lasting(candidate) else self._lasting.discard)(key)
-        if kept is None or not _has_same_pods(kept.pods, pods) or not _is_alike(kept.state, candidate.state):
+        same = kept is not None and _has_same_pods(kept.pods, pods)
+        if kept is None or not same or not _is_alike(inputs, kept.state, candidate.state):
             kept = self._compute_entry(inputs, candidate, pods)
         elif kept.state is not candidate.state:
             kept = dataclasses.replace(kept, state=candidate.state, pods=pods)
@@ -227,9 +228,12 @@ def _has_same_pods(these: tuple[Pod, ...], those: tuple[Pod, ...]) -> bool:
     return len(these) == len(those) and all(a is b or a == b for a, b in zip(these, those, strict=True))
 
 
-def _is_alike(old: StateNode, new: StateNode) -> bool:
+def _is_alike(inputs: DisruptionInput, old: StateNode, new: StateNode) -> bool:
     """Whether taking out the one is taking out the other."""
-    return old is new or (counts_the_same(old, new) and views.read_labels(old) == views.read_labels(new))
+    if old is new:
+        return True
+    same = counts_the_same(inputs.base_state.topology.facts, old, new)
+    return same and views.read_labels(old) == views.read_labels(new)
 
 
 def _differs_in_nodes_only(before: DisruptionInput, now: DisruptionInput) -> bool:

@@ -36,7 +36,7 @@ from dovetail.api.meta import Condition, LabelSelector, Object, ObjectMeta
 from dovetail.api.nodeclaim import NodeClaim, NodeClaimStatus
 from dovetail.api.pod import Container, Pod, PodSpec, PodStatus, ResourceRequirements
 from dovetail.api.quantity import Quantity
-from dovetail.scheduling.model.identity_cache import IdentityCache, build_shared_cache
+from dovetail.scheduling.model.decision_cache import DecisionCache, IdentityCache
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.snapshot import Snapshot, SnapshotPool, StateNode
 
@@ -50,16 +50,20 @@ _FEW = 1  # bad items that are believed at once; for more, the search is made in
 
 
 def decide_without_bad_objects(
-    snapshot: Snapshot, decide: Callable[[Snapshot], R]
+    snapshot: Snapshot, decide: Callable[[Snapshot], R], cache: DecisionCache
 ) -> tuple[R, tuple[SetAside, ...]]:
     """The decision for all objects that it can be made with, and those it cannot be made with."""
-    spared, found = _remove_known_bad_objects(snapshot)
+    known = cache.get_part(_KnownBadObjects)
+    spared, found = _remove_known_bad_objects(snapshot, known)
     try:
         return decide(spared), found
     except Exception as error:  # noqa: BLE001 - whatever it is, it must not be everybody's problem
         last = error
     for sampled in (True, False):
-        spared, more = _remove_bad_objects(snapshot, decide, sampled)
+        bad = _find_bad_objects(snapshot, decide, sampled)
+        for each in bad:
+            known.put(each, each.thing)
+        spared, more = _swap_bad_objects(snapshot, bad)
         if not more:
             continue
         try:
@@ -307,10 +311,8 @@ class _Search:
         return item[:1] if self._sampled else item
 
 
-def _remove_bad_objects(
-    snapshot: Snapshot, decide: Callable[[Snapshot], object], sampled: bool
-) -> tuple[Snapshot, tuple[SetAside, ...]]:
-    """The snapshot without its bad items, found in the order that blames the fewest."""
+def _find_bad_objects(snapshot: Snapshot, decide: Callable[[Snapshot], object], sampled: bool) -> list[_Bad]:
+    """The bad items of a snapshot, found in the order that blames the fewest."""
 
     def works(reduced: Snapshot) -> Exception | None:
         try:
@@ -323,15 +325,13 @@ def _remove_bad_objects(
     for order in _ORDERS:
         search = _Search(works, snapshot, sampled)
         if not search.possible:
-            return snapshot, ()
+            return []
         search.run(order)
         if best is None or len(search.found) < len(best):
             best = search.found
         if len(best) <= _FEW:
             break
-    for bad in best or ():
-        _BAD.put(bad, bad.thing)
-    return _swap_bad_objects(snapshot, best or [])
+    return best or []
 
 
 def _unwrap_thing(thing: Any) -> Any:
@@ -351,12 +351,15 @@ def _swap_bad_objects(snapshot: Snapshot, bad: Sequence[_Bad]) -> tuple[Snapshot
     return snapshot, tuple(named)
 
 
-_BAD: IdentityCache[_Bad] = build_shared_cache()
+class _KnownBadObjects(IdentityCache[_Bad]):
+    """The bad items of earlier decisions."""
 
 
-def _remove_known_bad_objects(snapshot: Snapshot) -> tuple[Snapshot, tuple[SetAside, ...]]:
+def _remove_known_bad_objects(
+    snapshot: Snapshot, known: _KnownBadObjects
+) -> tuple[Snapshot, tuple[SetAside, ...]]:
     """The snapshot without the bad items of earlier decisions, so that they are not searched for again."""
-    if not _BAD:
+    if not known:
         return snapshot, ()
-    found = (_BAD.get(_unwrap_thing(thing)) for part in _PARTS for thing in part.list_things(snapshot))
+    found = (known.get(_unwrap_thing(thing)) for part in _PARTS for thing in part.list_things(snapshot))
     return _swap_bad_objects(snapshot, [bad for bad in found if bad is not None])

@@ -17,6 +17,7 @@ from dovetail.api.labels import NODEPOOL
 from dovetail.api.pod import Affinity, Container, Pod, PodSpec, ResourceRequirements, Toleration
 from dovetail.api.quantity import ZERO
 from dovetail.scheduling.model import state_node, taints
+from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.plan import Plan, PlannedNode
 from dovetail.scheduling.model.pod_requirements import build_strict_requirements
 from dovetail.scheduling.model.reasons import Decision, Reason
@@ -89,8 +90,11 @@ class _Lift:
         return next((reason for reason in self.reasons if reason in met), None)
 
 
-def find_near_misses(snapshot: Snapshot, plan: Plan) -> dict[str, NearMiss]:
+def find_near_misses(
+    snapshot: Snapshot, plan: Plan, cache: DecisionCache | None = None
+) -> dict[str, NearMiss]:
     """For pods that found no place, by name: the nearest miss, where one thing alone was in the way."""
+    cache = DecisionCache() if cache is None else cache
     shapes = _group_decisions(plan)
     planned = {node.name: node for node in plan.new_nodes}
     if len(snapshot.pods) <= _MOST_CONTEXT:
@@ -106,7 +110,8 @@ def find_near_misses(snapshot: Snapshot, plan: Plan) -> dict[str, NearMiss]:
             if name in pods and name not in found and (reason := lift.match_reason(decision)) is not None
         }
         if asked:
-            for name, place in _find_places(snapshot, planned, [pods[name] for name in asked], lift):
+            lifted = [pods[name] for name in asked]
+            for name, place in _find_places(snapshot, planned, lifted, lift, cache):
                 obstacle = lift.told(place)
                 if obstacle:
                     found[name] = NearMiss(asked[name], place.place, obstacle)
@@ -124,14 +129,18 @@ def _group_decisions(plan: Plan) -> list[list[Decision]]:
 
 
 def _find_places(
-    snapshot: Snapshot, planned: Mapping[str, PlannedNode], pods: Sequence[Pod], lift: _Lift
+    snapshot: Snapshot,
+    planned: Mapping[str, PlannedNode],
+    pods: Sequence[Pod],
+    lift: _Lift,
+    cache: DecisionCache,
 ) -> Iterator[tuple[str, _Found]]:
     """Where the pods would go with this lifted; those that still have no place are left out."""
     lifted = tuple(replace(pod, spec=lift.edit(pod.spec)) for pod in pods)
     pools = snapshot.pools if lift.limits else tuple(_remove_limits(pool) for pool in snapshot.pools)
     asked = replace(snapshot, pods=lifted, pools=pools, moving=(), virtual=())
     # One pod is not a batch: the sequential scheduler's answer is the whole answer.
-    plan = schedule_pods(asked) if len(lifted) == 1 else solve(asked, _ALONE)
+    plan = schedule_pods(asked, cache=cache) if len(lifted) == 1 else solve(asked, _ALONE, cache=cache)
     originals = {pod.full_name: pod for pod in pods}
     for name, taken in plan.existing.items():
         node = planned.get(name)

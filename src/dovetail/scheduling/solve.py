@@ -10,7 +10,7 @@
     halve     few pods on a node that is a large part of the fleet: two smaller ones, if they cost the same
 
 The same snapshot gives the same plan, whatever the machine or its load: effort is counted in rounds,
-and `should_stop` is only an outer limit.
+and `should_stop` is only an outer limit. A `cache` that is handed in saves work and changes no plan.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from dovetail.api.bad_items import SetAside
 from dovetail.api.pod import Pod
 from dovetail.scheduling import verify
 from dovetail.scheduling.bad_objects import decide_without_bad_objects
+from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.plan import Plan
 from dovetail.scheduling.model.pod_shapes import SchedulingShape
 from dovetail.scheduling.model.reasons import Decision
@@ -63,8 +64,8 @@ Choice = tuple[int, int]
 class GuidedScheduler(SequentialScheduler):
     """A run that takes the given domains at its first choices, and the cheapest ones after that."""
 
-    def __init__(self, snapshot: Snapshot, guide: Sequence[int] = ()) -> None:
-        super().__init__(snapshot)
+    def __init__(self, snapshot: Snapshot, cache: DecisionCache, guide: Sequence[int] = ()) -> None:
+        super().__init__(snapshot, cache=cache)
         self.guide = guide
         self.choices: list[Choice] = []
 
@@ -77,15 +78,18 @@ class GuidedScheduler(SequentialScheduler):
         return fits[taken]
 
 
-def search_domains(snapshot: Snapshot, should_stop: Callable[[], bool] | None = None) -> Plan:
+def search_domains(
+    snapshot: Snapshot, should_stop: ShouldStop | None = None, cache: DecisionCache | None = None
+) -> Plan:
     """The sequential scheduler's plan, or a better one found by choosing other domains than it chose."""
-    first = GuidedScheduler(snapshot)
+    cache = DecisionCache() if cache is None else cache
+    first = GuidedScheduler(snapshot, cache)
     plan = run_scheduler(first, None, should_stop)
     runs = 0 if first.timed_out else min(MOST_RUNS, _WORK // max(1, len(snapshot.pods)))
     best, tried = plan, set[tuple[int, ...]]()
     untried = _list_neighbours(first.choices, tried)
     for _ in range(runs):
-        run = GuidedScheduler(snapshot, next(untried, ()))
+        run = GuidedScheduler(snapshot, cache, next(untried, ()))
         if not run.guide:
             break
         run.schedule_all(None, should_stop)
@@ -118,10 +122,16 @@ _PROVEN = 1 + 1e-6  # times the bound: a plan this cheap is not searched further
 _MANY = 2_000  # pods left for the sequential scheduler before a time limit could matter
 
 
-def solve(snapshot: Snapshot, effort: Effort = THOROUGH, should_stop: ShouldStop | None = None) -> Plan:
+def solve(
+    snapshot: Snapshot,
+    effort: Effort = THOROUGH,
+    should_stop: ShouldStop | None = None,
+    cache: DecisionCache | None = None,
+) -> Plan:
     """Decide where every waiting pod goes. An object that makes this fail is set aside for all others."""
+    used = DecisionCache() if cache is None else cache
     plan, found = decide_without_bad_objects(
-        snapshot, lambda seen: _solve_snapshot(seen, effort, should_stop)
+        snapshot, lambda seen: _solve_snapshot(seen, effort, should_stop, used), used
     )
     return _add_set_aside(plan, snapshot, (*snapshot.set_aside, *found))
 
@@ -142,38 +152,44 @@ def _add_set_aside(plan: Plan, snapshot: Snapshot, bad: tuple[SetAside, ...]) ->
     )
 
 
-def _solve_snapshot(snapshot: Snapshot, effort: Effort, should_stop: ShouldStop | None) -> Plan:
+def _solve_snapshot(
+    snapshot: Snapshot, effort: Effort, should_stop: ShouldStop | None, cache: DecisionCache
+) -> Plan:
     if snapshot.options.consolidating or snapshot.options.one_by_one:
-        return schedule_pods(snapshot, should_stop=should_stop)
-    plan = find_cheapest_plan(snapshot, effort, should_stop)
+        return schedule_pods(snapshot, should_stop=should_stop, cache=cache)
+    plan = find_cheapest_plan(snapshot, effort, should_stop, cache)
 
     def again(below: NodeSizeLimit) -> Plan | None:
-        made = build_first_plan(snapshot, effort, should_stop, below)
-        return None if made is None or verify.verify_plan(snapshot, made) else made
+        made = build_first_plan(snapshot, effort, should_stop, below, cache)
+        return None if made is None or verify.verify_plan(snapshot, made, cache) else made
 
     return add_headroom(snapshot, split_large_nodes(snapshot, plan, again))
 
 
 def find_cheapest_plan(
-    snapshot: Snapshot, effort: Effort = THOROUGH, should_stop: ShouldStop | None = None
+    snapshot: Snapshot,
+    effort: Effort = THOROUGH,
+    should_stop: ShouldStop | None = None,
+    cache: DecisionCache | None = None,
 ) -> Plan:
     """The plan that costs least now, whatever comes later."""
-    plan = build_first_plan(snapshot, effort, should_stop)
-    if plan is None or verify.verify_plan(snapshot, plan):
-        return _schedule_one_by_one(snapshot, should_stop)
+    cache = DecisionCache() if cache is None else cache
+    plan = build_first_plan(snapshot, effort, should_stop, cache=cache)
+    if plan is None or verify.verify_plan(snapshot, plan, cache):
+        return _schedule_one_by_one(snapshot, should_stop, cache)
     if plan.left_out:
-        return _choose_better_plan(plan, _schedule_one_by_one(snapshot, should_stop))
+        return _choose_better_plan(plan, _schedule_one_by_one(snapshot, should_stop, cache))
     if len(snapshot.pods) <= _FEW:
         cheapest_known = plan.price <= plan.bound_as_asked * _PROVEN
         one_by_one = schedule_pods if cheapest_known else search_domains
-        return _choose_better_plan(plan, one_by_one(snapshot, should_stop=should_stop))
+        return _choose_better_plan(plan, one_by_one(snapshot, should_stop=should_stop, cache=cache))
     return plan
 
 
-def _schedule_one_by_one(snapshot: Snapshot, should_stop: ShouldStop | None) -> Plan:
+def _schedule_one_by_one(snapshot: Snapshot, should_stop: ShouldStop | None, cache: DecisionCache) -> Plan:
     if len(snapshot.pods) <= _FEW:
-        return search_domains(snapshot, should_stop)
-    return schedule_pods(snapshot, should_stop=should_stop)
+        return search_domains(snapshot, should_stop, cache)
+    return schedule_pods(snapshot, should_stop=should_stop, cache=cache)
 
 
 def _choose_better_plan(packed: Plan, plain: Plan) -> Plan:
@@ -198,6 +214,7 @@ def build_first_plan(
     effort: Effort = QUICK,
     should_stop: ShouldStop | None = None,
     below: NodeSizeLimit | None = None,
+    cache: DecisionCache | None = None,
 ) -> Plan | None:
     """The plan the packing leads to, not judged yet; None when it has nothing to say.
 
@@ -206,7 +223,7 @@ def build_first_plan(
     # A consolidation asks about a few pods and many nodes, with rules of its own about which nodes.
     if snapshot.options.consolidating or snapshot.options.one_by_one:
         return None
-    run = SequentialScheduler(snapshot)
+    run = SequentialScheduler(snapshot, cache=cache)
     shapes = _group_by_shape(run)
     zones = count_pending_by_zone(run, shapes.items())
     counted = group_pods(run, shapes, effort.most_pods or snapshot.options.most_pods)
@@ -227,12 +244,12 @@ def build_first_plan(
     return replace(plan, bound=bounds[0], bound_as_asked=bounds[1], proven_pods=counted.proven_pods)
 
 
-def compute_price_floor(snapshot: Snapshot) -> float:
+def compute_price_floor(snapshot: Snapshot, cache: DecisionCache | None = None) -> float:
     """Dollars an hour that no fleet for these pods can undercut, by the hard rules alone.
 
     Pods the packing cannot count are left out of it, so the floor still holds with them, if less tightly.
     """
-    run = SequentialScheduler(snapshot)
+    run = SequentialScheduler(snapshot, cache=cache)
     counted = group_pods(run, _group_by_shape(run), snapshot.options.most_pods)
     return _compute_bounds(run, counted)[0] if counted is not None else 0.0
 

@@ -16,6 +16,7 @@ from dovetail.api.core import Taint
 from dovetail.api.labels import HOSTNAME
 from dovetail.api.pod import Pod
 from dovetail.scheduling.model import host_ports, volumes
+from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.instance_type_table import iterate_bits
 from dovetail.scheduling.model.nodeclaim_template import NodeClaimTemplate, check_min_values_of_types
 from dovetail.scheduling.model.plan import Plan, PlannedNode
@@ -47,9 +48,9 @@ class Violation:
         return f"{about}: {self.reason}" + (f" ({self.detail})" if self.detail else "")
 
 
-def verify_plan(snapshot: Snapshot, plan: Plan) -> list[Violation]:
+def verify_plan(snapshot: Snapshot, plan: Plan, cache: DecisionCache | None = None) -> list[Violation]:
     """Every rule the plan breaks; an empty list is a plan to act on."""
-    return _Verifier(snapshot, plan).find_violations()
+    return _Verifier(snapshot, plan, cache).find_violations()
 
 
 class PlacedShape(NamedTuple):
@@ -62,9 +63,9 @@ class PlacedShape(NamedTuple):
 
 
 class _Verifier:
-    def __init__(self, snapshot: Snapshot, plan: Plan) -> None:
+    def __init__(self, snapshot: Snapshot, plan: Plan, cache: DecisionCache | None) -> None:
         self.plan = plan
-        self.run = SequentialScheduler(snapshot)
+        self.run = SequentialScheduler(snapshot, cache=cache)
         self.pods = {pod.full_name: pod for pod in self.run.batch}
         self.templates = {template.pool: template for template in self.run.templates}
         self.landed: list[PlacedShape] = []

@@ -15,6 +15,7 @@ from dovetail.disruption.methods.consolidation import choose_multi_node, choose_
 from dovetail.disruption.methods.split import choose_split
 from dovetail.disruption.validate import BUDGET, SCHEDULING, InvalidCommand, validate_command
 from dovetail.scheduling import solve
+from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.plan import Plan
 from dovetail.scheduling.model.snapshot import Snapshot
 from support.builders import NOW, owner, pod
@@ -198,9 +199,9 @@ def plans_made(monkeypatch: pytest.MonkeyPatch) -> list[solve.Effort]:
     made: list[solve.Effort] = []
     real = solve.find_cheapest_plan
 
-    def noted(snapshot: Snapshot, effort: solve.Effort = solve.THOROUGH) -> Plan:
+    def noted(snapshot: Snapshot, effort: solve.Effort = solve.THOROUGH, *, cache: DecisionCache) -> Plan:
         made.append(effort)
-        return real(snapshot, effort)
+        return real(snapshot, effort, cache=cache)
 
     monkeypatch.setattr(solve, "find_cheapest_plan", noted)
     return made

@@ -22,6 +22,7 @@ from dovetail.disruption.methods.emptiness import choose_empty_nodes
 from dovetail.disruption.methods.split import choose_split
 from dovetail.scheduling.bad_objects import decide_without_bad_objects
 from dovetail.scheduling.model import state_node as views
+from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.plan import Plan
 from dovetail.scheduling.model.snapshot import (
     SchedulingOptions,
@@ -224,12 +225,14 @@ def test_a_bad_item_is_searched_for_once_while_it_stays_the_same_object() -> Non
             raise OverflowError("too large")
         return len(seen.pods)
 
-    snapshot = world(*PENDING, poisoned_pod())
-    assert decide_without_bad_objects(snapshot, decide)[0] == len(PENDING)
+    snapshot, cache = world(*PENDING, poisoned_pod()), DecisionCache()
+    assert decide_without_bad_objects(snapshot, decide, cache)[0] == len(PENDING)
     first = len(asked)
-    count, found = decide_without_bad_objects(snapshot, decide)
+    count, found = decide_without_bad_objects(snapshot, decide, cache)
     assert (count, named(found)) == (len(PENDING), [("Pod", "bad")])
     assert len(asked) == first + 1
+    assert decide_without_bad_objects(snapshot, decide, DecisionCache()) == (count, found)
+    assert len(asked) == 2 * first + 1
 
 
 def test_a_search_asks_a_number_of_times_that_grows_with_the_bad_and_not_with_all() -> None:
@@ -242,7 +245,7 @@ def test_a_search_asks_a_number_of_times_that_grows_with_the_bad_and_not_with_al
             raise ValueError("no")
 
     many = [pod(f"p{i}", labels={"n": str(i)}) for i in range(1_000)]
-    decide_without_bad_objects(world(*many, poisoned_pod("bad-at-scale")), decide)
+    decide_without_bad_objects(world(*many, poisoned_pod("bad-at-scale")), decide, DecisionCache())
     assert asked < 40
 
 
@@ -251,7 +254,7 @@ def test_a_decision_that_fails_with_nothing_in_the_world_is_a_fault_of_ours_and_
         raise ZeroDivisionError("a fault of ours")
 
     with pytest.raises(ZeroDivisionError):
-        decide_without_bad_objects(world(*PENDING), decide)
+        decide_without_bad_objects(world(*PENDING), decide, DecisionCache())
 
 
 def test_whoever_fails_only_together_is_blamed_where_that_leaves_out_fewer() -> None:
@@ -264,7 +267,7 @@ def test_whoever_fails_only_together_is_blamed_where_that_leaves_out_fewer() -> 
     nodes = (state("lonely"), state("other"))
     pods = [pod(f"q{i}", labels={"n": str(i)}) for i in range(6)]
     lonely = replace(nodes[0], claim=None)
-    _, found = decide_without_bad_objects(world(*pods, nodes=(lonely, nodes[1])), decide)
+    _, found = decide_without_bad_objects(world(*pods, nodes=(lonely, nodes[1])), decide, DecisionCache())
     assert named(found) == [("Node", "lonely")]
 
 

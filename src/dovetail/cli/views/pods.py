@@ -16,6 +16,7 @@ from dovetail.cli.views.output import Output, format_count, print_structured, pr
 from dovetail.scheduling.explain import NearMiss, find_near_misses
 from dovetail.scheduling.missing_resources import MissingResource, find_missing_resources
 from dovetail.scheduling.model import state_node as views
+from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.plan import Plan, PlannedNode
 from dovetail.scheduling.model.reasons import Decision, NodeReason, Reason
 from dovetail.scheduling.model.snapshot import Snapshot, SnapshotPool, StateNode
@@ -83,7 +84,8 @@ def explain_pod(seen: SeenCluster, name: str) -> PodAnswer:
 
 
 def _explain_decision(snapshot: Snapshot, name: str, state: str, before: str = "") -> PodAnswer:
-    plan = solve(snapshot, QUICK if len(snapshot.pods) > FEW else THOROUGH)
+    cache = DecisionCache()
+    plan = solve(snapshot, QUICK if len(snapshot.pods) > FEW else THOROUGH, cache=cache)
     left_out = {**plan.ignored, **plan.deferred, **plan.unschedulable}
     undecided = Decision(name, None, error=left_out.get(name, ""))
     decision = next((each for each in plan.decisions if each.pod == name), undecided)
@@ -96,7 +98,7 @@ def _explain_decision(snapshot: Snapshot, name: str, state: str, before: str = "
         decision.place,
         decision,
         planned,
-        _near_miss(snapshot, plan, decision),
+        _near_miss(snapshot, plan, decision, cache),
         tuple(_pools_aside(snapshot, plan)) if decision.place is None else (),
         missing,
         frozenset(pool.name for pool in snapshot.pools),
@@ -111,11 +113,11 @@ def _list_missing(snapshot: Snapshot, decision: Decision) -> tuple[MissingResour
     return find_missing_resources(snapshot, pod)
 
 
-def _near_miss(snapshot: Snapshot, plan: Plan, decision: Decision) -> NearMiss | None:
+def _near_miss(snapshot: Snapshot, plan: Plan, decision: Decision, cache: DecisionCache) -> NearMiss | None:
     """Asked for this pod alone: what the others are missing costs time, and nobody wants to know."""
     if decision.place is not None or not decision.rejections:
         return None
-    return find_near_misses(snapshot, replace(plan, decisions=(decision,))).get(decision.pod)
+    return find_near_misses(snapshot, replace(plan, decisions=(decision,)), cache).get(decision.pod)
 
 
 def _pools_aside(snapshot: Snapshot, plan: Plan) -> Iterator[str]:

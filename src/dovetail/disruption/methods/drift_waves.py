@@ -10,7 +10,7 @@ then, and after a while one node at a time is tried; the first new node that com
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -36,8 +36,8 @@ from dovetail.disruption.command import DRIFTED
 from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.policy import read_policy
 from dovetail.scheduling.model import state_node as views
-from dovetail.scheduling.model.plan import Plan, PlannedNode
-from dovetail.scheduling.model.snapshot import Snapshot, StateNode
+from dovetail.scheduling.model.plan import PlannedNode
+from dovetail.scheduling.model.snapshot import StateNode
 from dovetail.scheduling.sequential.schedule import schedule_pods
 from dovetail.settings import durations
 
@@ -285,11 +285,10 @@ ReplacementKind = tuple[str, str, str, float]
 class ReplacementEstimates:
     """What replaces a node, asked once for all nodes whose pods are alike."""
 
-    def __init__(self, inputs: DisruptionInput, place: Callable[[Snapshot], Plan] = schedule_pods) -> None:
+    def __init__(self, inputs: DisruptionInput) -> None:
         options = replace(inputs.snapshot.options, reserved_fallback=True)
         self._bare = replace(inputs.snapshot, nodes=(), pods=(), moving=(), virtual=(), options=options)
         self._inputs = inputs
-        self._place = place
         self._known: dict[object, tuple[ReplacementKind, ...]] = {}
 
     def list_replacements(self, candidate: Candidate) -> tuple[ReplacementKind, ...]:
@@ -300,9 +299,11 @@ class ReplacementEstimates:
         key = frozenset(Counter(_build_pod_key(pod) for pod in pods).items())
         found = self._known.get(key)
         if found is None:
-            planned = self._place(replace(self._bare, moving=tuple(pods))).new_nodes if pods else ()
-            found = self._known[key] = tuple(map(_read_kind, planned))
+            found = self._known[key] = tuple(map(_read_kind, self._plan_nodes(pods))) if pods else ()
         return found
+
+    def _plan_nodes(self, pods: Iterable[Pod]) -> tuple[PlannedNode, ...]:
+        return schedule_pods(replace(self._bare, moving=tuple(pods)), cache=self._inputs.cache).new_nodes
 
 
 def _read_kind(node: PlannedNode) -> ReplacementKind:

@@ -180,12 +180,12 @@ def compute_split(
 ) -> ConsolidationVerdict:
     """Can several nodes that together cost less replace these? If not, why not."""
     snapshot = _build_packing_snapshot(build_snapshot_without(inputs, candidates, consolidating=True))
-    plan = solve.find_cheapest_plan(snapshot, solve.QUICK)
+    plan = solve.find_cheapest_plan(snapshot, solve.QUICK, cache=inputs.cache)
     cost = sum_prices(candidates)
     if not plan.unschedulable and plan.price >= cost - DUST:
         # The best plan may still be some percent cheaper, which is not worth moving everybody for.
         return ConsolidationVerdict(why=NO_GAIN)
-    plan = solve.find_cheapest_plan(snapshot)
+    plan = solve.find_cheapest_plan(snapshot, cache=inputs.cache)
     waiting = frozenset(pod.full_name for pod in (*inputs.snapshot.pods, *inputs.snapshot.virtual))
     problem = SimulationResult(plan, waiting).problem or _explain_uninitialized(inputs, candidates, plan)
     if problem:

@@ -19,8 +19,8 @@ from dovetail.api import predicates
 from dovetail.api.pod import Pod
 from dovetail.disruption.simulation.topology import BaseTopology
 from dovetail.scheduling.model import state_node as views
-from dovetail.scheduling.model.identity_cache import age_caches
-from dovetail.scheduling.model.instance_type_table import find_type_table
+from dovetail.scheduling.model.decision_cache import DecisionCache
+from dovetail.scheduling.model.instance_type_table import TypeTableCache
 from dovetail.scheduling.model.instance_types import find_cheapest_offering
 from dovetail.scheduling.model.nodeclaim_template import (
     build_templates,
@@ -33,8 +33,8 @@ from dovetail.scheduling.model.pod_shapes import Numbering, SchedulingShape
 from dovetail.scheduling.model.requirements import Requirements
 from dovetail.scheduling.model.resources import Nano, add_resources, compute_nano_requests, convert_to_nano
 from dovetail.scheduling.model.snapshot import Snapshot, SnapshotPool, StateNode
-from dovetail.scheduling.sequential.existing_nodes import index_existing_nodes
-from dovetail.scheduling.sequential.nodes import ExistingNode
+from dovetail.scheduling.sequential.existing_nodes import ExistingNodeIndexCache
+from dovetail.scheduling.sequential.nodes import ExistingNode, NodeFactsCache
 from dovetail.scheduling.sequential.pending_pods import list_pods_to_schedule
 from dovetail.scheduling.topology.domains import TopologyDomains
 
@@ -44,28 +44,33 @@ __all__ = ["BaseState", "FreeCapacity", "compute_free_capacity"]
 class BaseState:
     """Everything what-ifs share. Nodes are known by their place in the order in which they are tried."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        age_caches(snapshot.nodes)
+    def __init__(self, snapshot: Snapshot, cache: DecisionCache) -> None:
+        cache.begin_run(snapshot.nodes)
+        self.cache = cache
         self.snapshot = snapshot
         self.pools = list_dynamic_pools(snapshot.pools)
         self.soft_taints = has_soft_taints(self.pools)
-        self.templates, self.problems = build_templates(snapshot, self.pools)
-        known = snapshot.options.flavour.well_known
+        known = cache.get_part(TypeTableCache)
+        self.templates, self.problems = build_templates(snapshot, self.pools, known)
+        well_known = snapshot.options.flavour.well_known
         tables = [
-            (p.nodepool, find_type_table(snapshot.list_types(p), known)) for p in self.pools if p.catalog >= 0
+            (pool.nodepool, known.find_table(snapshot.list_types(pool), well_known))
+            for pool in self.pools
+            if pool.catalog >= 0
         ]
         self.universe = TopologyDomains(tables)
         batch, self.ignored = list_pods_to_schedule(snapshot)
         self.batch = {pod.full_name: pod for pod in batch}
         self.limits = NodePoolLimits((pool.nodepool for pool in self.pools), snapshot.nodes)
-        self.states = index_existing_nodes(snapshot.nodes).active
+        self.states = cache.get_part(ExistingNodeIndexCache).find_index(snapshot.nodes).active
+        self._facts = cache.get_part(NodeFactsCache)
         self.at = {views.read_provider_id(state): i for i, state in enumerate(self.states)}
         self.everywhere = (1 << len(self.states)) - 1
         self.specs, self.labels, self.statuses = Numbering(), Numbering(), Numbering()
         self._roomless: dict[frozenset[tuple[str, int]], int] = {}
         self._by_label: dict[str, dict[str, int]] = {}
         self._closed: dict[tuple[object, ...], int] = {}
-        self.topology = BaseTopology(snapshot, self.universe, frozenset(self.batch))
+        self.topology = BaseTopology(snapshot, self.universe, frozenset(self.batch), cache)
 
     def without_nodes(self, remaining: Snapshot, names: AbstractSet[str]) -> BaseState:
         """The base state without these nodes, for a remaining cluster without pending pods."""
@@ -100,7 +105,8 @@ class BaseState:
 
     def build_node_of(self, state: StateNode, index: int = -1) -> ExistingNode:
         """A node as it would be here, whether or not it is one of these."""
-        return ExistingNode(index, state, self._daemons, self.snapshot.storage)
+        facts = self._facts.find_facts(state, self._daemons, self.snapshot.storage)
+        return ExistingNode(index, state, facts)
 
     def find_alike(self, place: int, keys: Iterable[str]) -> int:
         """The nodes that have the same values as this one for these labels; only itself if it lacks one."""

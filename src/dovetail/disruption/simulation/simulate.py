@@ -69,7 +69,8 @@ def simulate_scheduling(
         plan = run_what_if(inputs, candidates, consolidating=consolidating, seen=seen, most=most).plan
     else:
         order = sort_largest_first(inputs.snapshot.moving)
-        plan = schedule_pods(build_snapshot_without(inputs, candidates, consolidating=consolidating), order)
+        without = build_snapshot_without(inputs, candidates, consolidating=consolidating)
+        plan = schedule_pods(without, order, cache=inputs.cache)
     waiting = frozenset(pod.full_name for pod in (*inputs.snapshot.pods, *inputs.snapshot.virtual))
     return SimulationResult(_reject_uninitialized(plan, inputs), waiting)
 

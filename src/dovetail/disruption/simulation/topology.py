@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Any
 
 from dovetail.api.pod import Toleration
+from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.label_selectors import matches_selector
 from dovetail.scheduling.model.pod_shapes import Numbering, SchedulingShape
 from dovetail.scheduling.model.snapshot import Snapshot, StateNode
@@ -18,12 +19,10 @@ from dovetail.scheduling.topology.domains import TopologyDomains
 from dovetail.scheduling.topology.group import TopologyGroup
 from dovetail.scheduling.topology.tracker import (
     Topology,
+    TopologyFactsCache,
     TopologyNode,
     build_group_key,
-    find_topology_node,
-    list_anti_affinity_pods,
     list_anti_affinity_terms,
-    list_present_pods,
 )
 
 __all__ = ["BaseTopology", "SparseCounts", "WhatIfTopology"]
@@ -135,21 +134,25 @@ class TopologyCounts:
 class BaseTopology:
     """Every rule that was asked about, counted over all nodes; `batch` are the pods that are placed anew."""
 
-    def __init__(self, snapshot: Snapshot, universe: TopologyDomains, batch: AbstractSet[str]) -> None:
+    def __init__(
+        self, snapshot: Snapshot, universe: TopologyDomains, batch: AbstractSet[str], cache: DecisionCache
+    ) -> None:
         self.snapshot = snapshot
+        self.cache = cache
+        self.facts = cache.get_part(TopologyFactsCache)
         self.universe = universe
         self.batch = batch
         self._labels = Numbering()
         self._counts: dict[Identity, TopologyCounts] = {}
         self._by_nodes: dict[tuple[str, object], Counter[str]] = {}
         self._kept_away: dict[tuple[str, int], list[TopologyGroup]] = {}
-        self._bare = Topology(Snapshot(namespaces=snapshot.namespaces), universe, frozenset())
+        self._bare = Topology(Snapshot(namespaces=snapshot.namespaces), universe, frozenset(), cache)
         # Terms are told apart by identity: the snapshot holds on to them.
         self._by_term: dict[tuple[str, int], tuple[Identity, TopologyGroup]] = {}
 
     @cached_property
     def _landmarks(self) -> list[tuple[StateNode, TopologyNode]]:
-        found = ((state, find_topology_node(state)) for state in self.snapshot.nodes)
+        found = ((state, self.facts.find_facts(state).node) for state in self.snapshot.nodes)
         return [(state, landmark) for state, landmark in found if landmark is not None]
 
     @cached_property
@@ -157,7 +160,7 @@ class BaseTopology:
         """Where pods that rules cannot tell apart run: one entry per pod."""
         found: dict[tuple[str, int], list[TopologyNode]] = {}
         for state, landmark in self._landmarks:
-            for name, namespace, labels in list_present_pods(state):
+            for name, namespace, labels in self.facts.find_facts(state).present_pods:
                 if name not in self.batch:
                     found.setdefault((namespace, self._labels.number_value(labels)), []).append(landmark)
         return found
@@ -197,7 +200,7 @@ class BaseTopology:
 
     def list_inverse_groups(self, state: StateNode) -> Iterator[tuple[Identity, TopologyGroup]]:
         """For each pod of a node and each of its terms, who must keep away from it."""
-        for pod in list_anti_affinity_pods(state):
+        for pod in self.facts.find_facts(state).anti_affinity_pods:
             for term in list_anti_affinity_terms(pod) if pod.full_name not in self.batch else ():
                 known = self._by_term.get((pod.namespace, id(term)))
                 if known is None:
@@ -264,8 +267,11 @@ class BaseTopology:
 
     def compute_share(self, group: TopologyGroup, state: StateNode | None) -> NodeShare:
         """What one node adds to a rule."""
-        landmark = find_topology_node(state) if state is not None else None
-        if state is None or landmark is None:
+        if state is None:
+            return NodeShare()
+        facts = self.facts.find_facts(state)
+        landmark = facts.node
+        if landmark is None:
             return NodeShare()
         accepted = group.filter.accepts_node(landmark.taints, landmark.requirements)
         known = landmark.requirements[group.key].only if accepted and landmark.active else None
@@ -277,7 +283,7 @@ class BaseTopology:
         if accepted and domain is not None:
             number = sum(
                 name not in self.batch and group.selects_pod(namespace, labels)
-                for name, namespace, labels in list_present_pods(state)
+                for name, namespace, labels in facts.present_pods
             )
         return NodeShare(known, {domain: number} if domain is not None and number else {})
 
@@ -291,9 +297,8 @@ class WhatIfTopology(Topology):
 
     def __init__(self, rules: BaseTopology, out: Sequence[StateNode]) -> None:
         snapshot = rules.snapshot
-        super().__init__(
-            Snapshot(namespaces=snapshot.namespaces, options=snapshot.options), rules.universe, frozenset()
-        )
+        bare = Snapshot(namespaces=snapshot.namespaces, options=snapshot.options)
+        super().__init__(bare, rules.universe, frozenset(), rules.cache)
         self._rules = rules
         self._out = out
         self.asked: list[tuple[TopologyGroup, tuple[Toleration, ...] | None]] = []

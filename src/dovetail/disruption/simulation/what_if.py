@@ -71,6 +71,7 @@ class WhatIfScheduler(SequentialScheduler):
 
     def __init__(self, base: BaseState, question: WhatIfQuestion, thrifty: bool = True) -> None:
         self.base_state = base
+        self.cache = base.cache
         self.thrifty = thrifty
         self.chose = False
         self.snapshot = base.snapshot

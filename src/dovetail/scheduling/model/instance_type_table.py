@@ -13,13 +13,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from math import inf
+from typing import Final
 
 from dovetail.api.labels import CAPACITY_TYPE
 from dovetail.scheduling.model.instance_types import InstanceType, Offering
 from dovetail.scheduling.model.requirements import Requirements, Values
 from dovetail.scheduling.model.resources import Nano, convert_to_nano
 
-__all__ = ["InstanceTypeTable", "OfferingGroup", "find_type_table", "iterate_bits"]
+__all__ = ["InstanceTypeTable", "OfferingGroup", "TypeTableCache", "iterate_bits"]
 
 
 def iterate_bits(mask: int) -> Iterator[int]:
@@ -269,16 +270,20 @@ class _LabelMasks:
         return known
 
 
-_RECENT: list[InstanceTypeTable] = []
-_MOST_RECENT = 16
+class TypeTableCache:
+    """The tables of the last catalogues, each kept while the very same catalogue keeps coming."""
 
+    MOST: Final = 16
 
-def find_type_table(types: tuple[InstanceType, ...], undefined: AbstractSet[str]) -> InstanceTypeTable:
-    """The table of a catalogue, kept for as long as the very same catalogue keeps coming."""
-    for table in _RECENT:
-        if table.types is types and table.undefined == undefined:
-            return table
-    table = InstanceTypeTable(types, undefined)
-    _RECENT.insert(0, table)
-    del _RECENT[_MOST_RECENT:]
-    return table
+    def __init__(self) -> None:
+        self._recent: list[InstanceTypeTable] = []
+
+    def find_table(self, types: tuple[InstanceType, ...], undefined: AbstractSet[str]) -> InstanceTypeTable:
+        """The table of a catalogue, built when it is first asked for."""
+        for table in self._recent:
+            if table.types is types and table.undefined == undefined:
+                return table
+        table = InstanceTypeTable(types, undefined)
+        self._recent.insert(0, table)
+        del self._recent[self.MOST :]
+        return table

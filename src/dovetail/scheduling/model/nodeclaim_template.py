@@ -13,7 +13,7 @@ from dovetail.api.pod import Pod
 from dovetail.api.taints import PREFER_NO_SCHEDULE
 from dovetail.scheduling.model import daemonsets as daemoning
 from dovetail.scheduling.model.daemonsets import DaemonGroup
-from dovetail.scheduling.model.instance_type_table import InstanceTypeTable, find_type_table
+from dovetail.scheduling.model.instance_type_table import InstanceTypeTable, TypeTableCache
 from dovetail.scheduling.model.instance_types import MinValues
 from dovetail.scheduling.model.plan import build_pool_labels
 from dovetail.scheduling.model.requirements import Requirements
@@ -96,7 +96,7 @@ def check_min_values_of_types(table: InstanceTypeTable, types: int, requirements
 
 
 def build_templates(
-    snapshot: Snapshot, pools: Sequence[SnapshotPool]
+    snapshot: Snapshot, pools: Sequence[SnapshotPool], tables: TypeTableCache
 ) -> tuple[list[NodeClaimTemplate], dict[str, str]]:
     """The templates of the run in order, and what is wrong with the pools that have none."""
     found: list[NodeClaimTemplate] = []
@@ -105,7 +105,7 @@ def build_templates(
     counted = [pod for pod in snapshot.daemons if not (snapshot.options.ignore_dra and uses_devices(pod))]
     for pool in pools:
         requirements = build_template_requirements(pool.nodepool)
-        table = find_type_table(snapshot.list_types(pool), snapshot.options.flavour.well_known)
+        table = tables.find_table(snapshot.list_types(pool), snapshot.options.flavour.well_known)
         types = table.match_requirements(requirements) & table.fold_variants(
             table.find_offered(requirements) & table.sound
         )

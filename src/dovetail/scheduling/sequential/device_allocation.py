@@ -22,6 +22,7 @@ from dovetail.scheduling.sequential.device_search import (
     ChosenDevice,
     DeviceInventory,
     DeviceLedger,
+    DeviceSelectorCache,
     UnsupportedClaim,
     allocate_devices,
 )
@@ -51,8 +52,15 @@ class _AllocatedClaim:
 class DeviceAllocator:
     """All devices of a run and what becomes of them."""
 
-    def __init__(self, snapshot: Snapshot, running: Sequence[ExistingNode], moving: Iterable[Pod]) -> None:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        running: Sequence[ExistingNode],
+        moving: Iterable[Pod],
+        selectors: DeviceSelectorCache,
+    ) -> None:
         self.state: DeviceState = snapshot.devices
+        self._selectors = selectors
         self._running = {node.name: node for node in running}
         self._moving = {(pod.namespace, pod.name) for pod in moving if pod.node_name}
         self._local: dict[str, list[ResourceSlice]] = {}
@@ -181,9 +189,8 @@ class DeviceAllocator:
         self, missing: Sequence[ResourceClaim], inventory: DeviceInventory, hostname: str, kind: int
     ) -> list[ChosenDevice] | None:
         try:
-            return allocate_devices(
-                missing, self.state.classes, inventory, self._build_ledger(hostname, kind)
-            )
+            taken = self._build_ledger(hostname, kind)
+            return allocate_devices(missing, self.state.classes, inventory, taken, self._selectors)
         except UnsupportedClaim:
             return None
 

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from itertools import chain
-from typing import Any
+from typing import Any, Final
 
 from dovetail.api.quantity import Quantity
 from dovetail.api.schema.cel import load_library
@@ -30,6 +29,7 @@ __all__ = [
     "ChosenDevice",
     "DeviceInventory",
     "DeviceLedger",
+    "DeviceSelectorCache",
     "UnsupportedClaim",
     "allocate_devices",
 ]
@@ -157,12 +157,13 @@ def allocate_devices(
     classes: Mapping[str, DeviceClass],
     inventory: DeviceInventory,
     taken: DeviceLedger,
+    selectors: DeviceSelectorCache,
 ) -> list[ChosenDevice] | None:
     """Devices for all claims together; None when there are none."""
     for constraint in chain.from_iterable(claim.spec.devices.constraints for claim in claims):
         if constraint.distinct_attribute is not None:
             raise UnsupportedClaim("distinctAttribute is not supported")
-    return _Search(claims, classes, inventory, taken.copy()).run()
+    return _Search(claims, classes, inventory, taken.copy(), selectors).run()
 
 
 class _Search:
@@ -172,11 +173,13 @@ class _Search:
         classes: Mapping[str, DeviceClass],
         inventory: DeviceInventory,
         taken: DeviceLedger,
+        selectors: DeviceSelectorCache,
     ) -> None:
         self.wants = [(claim, request) for claim in claims for request in claim.spec.devices.requests]
         self.classes = classes
         self.inventory = inventory
         self.taken = taken
+        self.selectors = selectors
         self.chosen: list[ChosenDevice] = []
         self.steps = 0
 
@@ -195,7 +198,7 @@ class _Search:
         if known is None:
             return False
         selectors = (*known.spec.selectors, *option.selectors)
-        fitting = [each for each in self.inventory.stock if _matches_selectors(each, selectors)]
+        fitting = [each for each in self.inventory.stock if self.selectors.match_device(each, selectors)]
         if option.allocation_mode == "All":
             if not fitting or len(fitting) > MOST_DEVICES or not all(each.complete for each in fitting):
                 return False
@@ -312,25 +315,38 @@ def _read_attribute(stocked: AvailableDevice, name: str) -> object:
     return found.value if found is not None else None
 
 
-def _matches_selectors(stocked: AvailableDevice, selectors: Sequence[DeviceSelector]) -> bool:
-    return all(_evaluate_cel(each.cel.expression, stocked) for each in selectors if each.cel is not None)
+class DeviceSelectorCache:
+    """The CEL selectors of device classes and claims, each compiled when it is first asked."""
 
+    MOST: Final = 1_000
 
-def _evaluate_cel(expression: str, stocked: AvailableDevice) -> bool:
-    context = load_library().Context({"device": _describe_device(stocked)})
-    context.add_function("quantity", lambda text: Quantity.parse(text).nano // _MILLI)
-    context.add_function("compareTo", lambda a, b: (a > b) - (a < b))
-    context.add_function("isGreaterThan", lambda a, b: a > b)
-    context.add_function("isLessThan", lambda a, b: a < b)
-    try:
-        return _compile_cel(expression).execute(context) is True
-    except (KeyError, ValueError, TypeError, RuntimeError):
-        return False  # an attribute the device lacks: not the device that is meant
+    def __init__(self) -> None:
+        self._programs: dict[str, Any] = {}
 
+    def match_device(self, stocked: AvailableDevice, selectors: Sequence[DeviceSelector]) -> bool:
+        """Whether the device is what all of the selectors ask for."""
+        return all(
+            self._evaluate_cel(each.cel.expression, stocked) for each in selectors if each.cel is not None
+        )
 
-@lru_cache(maxsize=1_000)
-def _compile_cel(expression: str) -> Any:
-    return load_library().compile(expression)
+    def _evaluate_cel(self, expression: str, stocked: AvailableDevice) -> bool:
+        context = load_library().Context({"device": _describe_device(stocked)})
+        context.add_function("quantity", lambda text: Quantity.parse(text).nano // _MILLI)
+        context.add_function("compareTo", lambda a, b: (a > b) - (a < b))
+        context.add_function("isGreaterThan", lambda a, b: a > b)
+        context.add_function("isLessThan", lambda a, b: a < b)
+        try:
+            return self._compile_cel(expression).execute(context) is True
+        except (KeyError, ValueError, TypeError, RuntimeError):
+            return False  # an attribute the device lacks: not the device that is meant
+
+    def _compile_cel(self, expression: str) -> Any:
+        known = self._programs.get(expression)
+        if known is None:
+            if len(self._programs) >= self.MOST:
+                self._programs.clear()
+            known = self._programs[expression] = load_library().compile(expression)
+        return known
 
 
 def _describe_device(stocked: AvailableDevice) -> dict[str, Any]:

@@ -8,12 +8,12 @@ from typing import overload
 
 from dovetail.api.pod import Pod
 from dovetail.scheduling.model import state_node
-from dovetail.scheduling.model.identity_cache import IdentityCache, build_shared_cache
+from dovetail.scheduling.model.decision_cache import DecisionCache, IdentityCache
 from dovetail.scheduling.model.nodeclaim_template import uses_devices
 from dovetail.scheduling.model.snapshot import Snapshot, StateNode, Storage
-from dovetail.scheduling.sequential.nodes import ExistingNode
+from dovetail.scheduling.sequential.nodes import ExistingNode, NodeFactsCache
 
-__all__ = ["ExistingNodeIndex", "ExistingNodes", "index_existing_nodes"]
+__all__ = ["ExistingNodeIndex", "ExistingNodeIndexCache", "ExistingNodes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,27 +25,28 @@ class ExistingNodeIndex:
     """The place of each in that order, by its name."""
 
 
-_INDEXES: IdentityCache[ExistingNodeIndex] = build_shared_cache()
+class ExistingNodeIndexCache(IdentityCache[ExistingNodeIndex]):
+    """The index of the nodes of each snapshot."""
 
-
-def index_existing_nodes(states: tuple[StateNode, ...]) -> ExistingNodeIndex:
-    known = _INDEXES.get(states)
-    if known is None:
-        found = [
-            (not state_node.is_initialized(s), state_node.read_name(s), s)
-            for s in state_node.list_active(states)
-        ]
-        found.sort(key=lambda each: each[:2])
-        at = {name: i for i, (_, name, _) in enumerate(found)}
-        known = _INDEXES.put(ExistingNodeIndex(tuple(state for _, _, state in found), at), states)
-    return known
+    def find_index(self, states: tuple[StateNode, ...]) -> ExistingNodeIndex:
+        known = self.get(states)
+        if known is None:
+            found = [
+                (not state_node.is_initialized(s), state_node.read_name(s), s)
+                for s in state_node.list_active(states)
+            ]
+            found.sort(key=lambda each: each[:2])
+            at = {name: i for i, (_, name, _) in enumerate(found)}
+            known = self.put(ExistingNodeIndex(tuple(state for _, _, state in found), at), states)
+        return known
 
 
 class ExistingNodes(Sequence[ExistingNode]):
     """The nodes of one run, each made when it is first looked at."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._index = index_existing_nodes(snapshot.nodes)
+    def __init__(self, snapshot: Snapshot, cache: DecisionCache) -> None:
+        self._index = cache.get_part(ExistingNodeIndexCache).find_index(snapshot.nodes)
+        self._facts = cache.get_part(NodeFactsCache)
         self._daemons = _list_daemon_pods(snapshot)
         self._storage: Storage = snapshot.storage
         self._made: list[ExistingNode | None] = [None] * len(self._index.active)
@@ -74,7 +75,8 @@ class ExistingNodes(Sequence[ExistingNode]):
         return [node for node in self._made if node is not None and node.pods]
 
     def _build_node(self, index: int) -> ExistingNode:
-        made = ExistingNode(index, self._index.active[index], self._daemons, self._storage)
+        state = self._index.active[index]
+        made = ExistingNode(index, state, self._facts.find_facts(state, self._daemons, self._storage))
         self._made[index] = made
         return made
 

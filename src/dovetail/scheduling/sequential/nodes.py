@@ -15,7 +15,7 @@ from dovetail.api.core import Taint
 from dovetail.api.labels import CAPACITY_TYPE, HOSTNAME
 from dovetail.api.pod import Pod
 from dovetail.scheduling.model import daemonsets, host_ports, state_node, volumes
-from dovetail.scheduling.model.identity_cache import IdentityCache, build_shared_cache
+from dovetail.scheduling.model.decision_cache import IdentityCache
 from dovetail.scheduling.model.instance_type_table import iterate_bits
 from dovetail.scheduling.model.instance_types import MinValues
 from dovetail.scheduling.model.nodeclaim_template import NodeClaimTemplate, check_min_values_of_types
@@ -29,7 +29,7 @@ from dovetail.scheduling.sequential.reservations import ReservationManager
 from dovetail.scheduling.topology.group import TopologyGroup, TopologyType
 from dovetail.scheduling.topology.tracker import Topology
 
-__all__ = ["ExistingNode", "Fit", "NewNode", "NoFit", "NodeBounds"]
+__all__ = ["ExistingNode", "Fit", "NewNode", "NoFit", "NodeBounds", "NodeFactsCache"]
 
 
 class NoFit(NamedTuple):
@@ -71,8 +71,7 @@ _NOTHING_UNDEFINED: frozenset[str] = frozenset()
 class ExistingNode:
     """A node that is there, or that is coming: its labels are settled and its room is known."""
 
-    def __init__(self, index: int, state: StateNode, daemon_pods: tuple[Pod, ...], storage: Storage) -> None:
-        facts = _find_facts(state, daemon_pods, storage)
+    def __init__(self, index: int, state: StateNode, facts: _NodeFacts) -> None:
         self.index = index
         self.state = state
         self.name = facts.name
@@ -141,15 +140,15 @@ class _NodeFacts:
     attached: volumes.Attachments
 
 
-_FACTS: IdentityCache[_NodeFacts] = build_shared_cache()
+class NodeFactsCache(IdentityCache[_NodeFacts]):
+    """The facts of every node that was looked at."""
 
-
-def _find_facts(state: StateNode, daemon_pods: tuple[Pod, ...], storage: Storage) -> _NodeFacts:
-    """The facts of a node, worked out once while node, daemons and volumes stay what they are."""
-    known = _FACTS.get(state, daemon_pods, storage)
-    if known is None:
-        known = _FACTS.put(_compute_facts(state, daemon_pods, storage), state, daemon_pods, storage)
-    return known
+    def find_facts(self, state: StateNode, daemon_pods: tuple[Pod, ...], storage: Storage) -> _NodeFacts:
+        """The facts of a node, worked out once while node, daemons and volumes stay what they are."""
+        known = self.get(state, daemon_pods, storage)
+        if known is None:
+            known = self.put(_compute_facts(state, daemon_pods, storage), state, daemon_pods, storage)
+        return known
 
 
 def _compute_facts(state: StateNode, daemon_pods: Sequence[Pod], storage: Storage) -> _NodeFacts:

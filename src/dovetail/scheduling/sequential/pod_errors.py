@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 
 from dovetail.api import quantity
 from dovetail.api.labels import HOSTNAME
@@ -53,6 +52,7 @@ def collect_pod_errors(run: SequentialScheduler) -> dict[str, PodError]:
         return {pod.full_name: PodError(NO_POOLS) for pod in run.batch}
     by_shape: dict[int, PodError] = {}
     found: dict[str, PodError] = {}
+    shortfalls = _Shortfalls()
     for pod in run.batch:
         refusal = run.failures.get(pod.full_name)
         if refusal is None:
@@ -60,18 +60,20 @@ def collect_pod_errors(run: SequentialScheduler) -> dict[str, PodError]:
         shape = run.shapes.find_shape(pod)
         known = by_shape.get(id(shape))
         if known is None:
-            known = by_shape[id(shape)] = _explain_pod(run, shape, refusal)
+            known = by_shape[id(shape)] = _explain_pod(run, shape, refusal, shortfalls)
         found[pod.full_name] = known
     return found
 
 
-def _explain_pod(run: SequentialScheduler, shape: SchedulingShape, refusal: NoFit) -> PodError:
+def _explain_pod(
+    run: SequentialScheduler, shape: SchedulingShape, refusal: NoFit, shortfalls: _Shortfalls
+) -> PodError:
     if refusal.reason is Reason.DEVICES:
         return PodError(_explain_devices(run, shape))
     if refusal.reason is Reason.RESERVED:
         return PodError(RESERVED, deferred=True)
     last = shape.most_relaxed
-    on_nodes = tuple(_explain_node(run, last, node) for node in run.refusing)
+    on_nodes = tuple(_explain_node(run, last, node, shortfalls) for node in run.refusing)
     if not run.templates:
         pools = tuple(NodeReason(name, Reason.NO_TYPES, text) for name, text in run.problems.items())
         return PodError(NO_TEMPLATES, (*on_nodes, *pools))
@@ -87,14 +89,16 @@ def _explain_devices(run: SequentialScheduler, shape: SchedulingShape) -> str:
     return wanted if isinstance(wanted, str) else NONE_SUITABLE
 
 
-def _explain_node(run: SequentialScheduler, shape: SchedulingShape, node: ExistingNode) -> NodeReason:
+def _explain_node(
+    run: SequentialScheduler, shape: SchedulingShape, node: ExistingNode, shortfalls: _Shortfalls
+) -> NodeReason:
     found = node.check_fit(shape, run.topology)
     reason = found.reason if isinstance(found, NoFit) else Reason.TOO_YOUNG
     match reason:
         case Reason.TAINT:
             detail = "; ".join(taints.describe_untolerated(node.taints, shape.tolerations))
         case Reason.RESOURCES:
-            detail = _describe_shortfall(shape.requests, node.left)
+            detail = shortfalls.describe_shortfall(shape.requests, node.left)
         case Reason.LABELS:
             detail = "; ".join(node.requirements.describe_incompatibility(shape.requirements))
         case Reason.HOST_PORT:
@@ -105,16 +109,19 @@ def _explain_node(run: SequentialScheduler, shape: SchedulingShape, node: Existi
     return NodeReason(node.name, reason, detail)
 
 
-def _describe_shortfall(wanted: Nano, left: Nano) -> str:
-    """What there is too little of: `cpu: needs 2, has 1500m`."""
-    short = sorted((name, amount, left.get(name, 0)) for name, amount in wanted.items())
-    return "; ".join(_describe_missing_amount(*each) for each in short if each[1] > each[2])
+class _Shortfalls(dict[tuple[str, int, int], str]):
+    """The words for too little of a resource: many nodes have just as much left of it."""
 
+    def describe_shortfall(self, wanted: Nano, left: Nano) -> str:
+        """What there is too little of: `cpu: needs 2, has 1500m`."""
+        short = sorted((name, amount, left.get(name, 0)) for name, amount in wanted.items())
+        return "; ".join(self[each] for each in short if each[1] > each[2])
 
-@lru_cache(maxsize=4096)
-def _describe_missing_amount(name: str, wanted: int, left: int) -> str:
-    found = [convert_to_quantities({name: amount})[name] for amount in (wanted, left)]
-    return f"{name}: needs {found[0]}, has {found[1]}"
+    def __missing__(self, short: tuple[str, int, int]) -> str:
+        name, *amounts = short
+        wanted, left = (convert_to_quantities({name: amount})[name] for amount in amounts)
+        told = self[short] = f"{name}: needs {wanted}, has {left}"
+        return told
 
 
 def _explain_template(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from msgspec.structs import replace
 
 from dovetail.api.pod import Pod
+from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.plan import Plan
 from dovetail.scheduling.model.pod_shapes import SchedulingShape
 from dovetail.scheduling.model.snapshot import Snapshot
@@ -18,14 +19,17 @@ __all__ = ["rank_plan", "run_scheduler", "schedule_pods"]
 
 
 def schedule_pods(
-    snapshot: Snapshot, order: Sequence[str] | None = None, should_stop: Callable[[], bool] | None = None
+    snapshot: Snapshot,
+    order: Sequence[str] | None = None,
+    should_stop: Callable[[], bool] | None = None,
+    cache: DecisionCache | None = None,
 ) -> Plan:
     """Decide every waiting pod, one by one.
 
     `order` puts the pods it names first, in that order; the others follow by size. `should_stop` is
     asked between pods; what is placed by then is kept.
     """
-    return run_scheduler(SequentialScheduler(snapshot), order, should_stop)
+    return run_scheduler(SequentialScheduler(snapshot, cache=cache), order, should_stop)
 
 
 def run_scheduler(
@@ -49,7 +53,7 @@ def _build_best_plan(
     if not run.chose or run.timed_out:
         return build_plan(run)
     # What is cheapest for one pod need not be for those that follow: try the plain order as well.
-    plain = SequentialScheduler(run.snapshot, thrifty=False)
+    plain = SequentialScheduler(run.snapshot, thrifty=False, cache=run.cache)
     plain.schedule_all(order, should_stop)
     return build_plan(run) if plain.timed_out else min(build_plan(run), build_plan(plain), key=rank_plan)
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from dovetail.api.pod import Pod
 from dovetail.scheduling.model import state_node
-from dovetail.scheduling.model.identity_cache import age_caches
-from dovetail.scheduling.model.instance_type_table import find_type_table, iterate_bits
+from dovetail.scheduling.model.decision_cache import DecisionCache
+from dovetail.scheduling.model.instance_type_table import TypeTableCache, iterate_bits
 from dovetail.scheduling.model.nodeclaim_template import (
     NodeClaimTemplate,
     build_templates,
@@ -26,6 +26,7 @@ from dovetail.scheduling.model.pod_shapes import SchedulingShape, SchedulingShap
 from dovetail.scheduling.model.reasons import Reason
 from dovetail.scheduling.model.snapshot import Snapshot
 from dovetail.scheduling.sequential.device_allocation import DeviceAllocator, DeviceOption
+from dovetail.scheduling.sequential.device_search import DeviceSelectorCache
 from dovetail.scheduling.sequential.existing_nodes import ExistingNodes
 from dovetail.scheduling.sequential.nodes import ExistingNode, Fit, NewNode, NoFit
 from dovetail.scheduling.sequential.pending_pods import list_pods_to_schedule
@@ -37,10 +38,14 @@ __all__ = ["SequentialScheduler", "sort_queue"]
 
 
 class SequentialScheduler:
-    """The state of one run: places, counts, what is left of limits, and who waits."""
+    """The state of one run: places, counts, what is left of limits, and who waits.
 
-    def __init__(self, snapshot: Snapshot, thrifty: bool = True) -> None:
-        age_caches(snapshot.nodes)
+    Whoever runs again and again hands in a cache; a run without one has its own.
+    """
+
+    def __init__(self, snapshot: Snapshot, thrifty: bool = True, cache: DecisionCache | None = None) -> None:
+        self.cache = DecisionCache() if cache is None else cache
+        self.cache.begin_run(snapshot.nodes)
         self.thrifty = thrifty
         self.chose = False
         self.snapshot = snapshot
@@ -48,23 +53,27 @@ class SequentialScheduler:
         self.pools = list_dynamic_pools(snapshot.pools)
         self.batch, self.ignored = list_pods_to_schedule(snapshot)
         self.shapes = SchedulingShapes(snapshot.storage, self.options, has_soft_taints(self.pools))
-        self.templates, self.problems = build_templates(snapshot, self.pools)
+        known = self.cache.get_part(TypeTableCache)
+        self.templates, self.problems = build_templates(snapshot, self.pools, known)
         well_known = self.options.flavour.well_known
         tables = [
-            (pool.nodepool, find_type_table(snapshot.list_types(pool), well_known))
+            (pool.nodepool, known.find_table(snapshot.list_types(pool), well_known))
             for pool in self.pools
             if pool.catalog >= 0
         ]
-        self.topology = Topology(
-            snapshot, TopologyDomains(tables), frozenset(pod.full_name for pod in self.batch)
-        )
+        names = frozenset(pod.full_name for pod in self.batch)
+        self.topology = Topology(snapshot, TopologyDomains(tables), names, self.cache)
         self.reservations = ReservationManager(template.table for template in self.templates)
         self.limits = NodePoolLimits((pool.nodepool for pool in self.pools), snapshot.nodes)
-        self.running = ExistingNodes(snapshot)
+        self.running = ExistingNodes(snapshot, self.cache)
         self.nodes: Sequence[ExistingNode] = self.running
         self.all_nodes = (1 << len(self.nodes)) - 1
         self.young, self.only_move = _find_young_nodes(snapshot, self.nodes)
-        self.devices = None if self.options.ignore_dra else DeviceAllocator(snapshot, self.nodes, self.batch)
+        self.devices = (
+            None
+            if self.options.ignore_dra
+            else DeviceAllocator(snapshot, self.nodes, self.batch, self.cache.get_part(DeviceSelectorCache))
+        )
         self.new_nodes: list[NewNode] = []
         self.inflight = InflightNodes()
         self.progress = 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice, product
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from dovetail.api.core import Taint
 from dovetail.api.labels import HOSTNAME
 from dovetail.api.pod import Pod, PodAffinity, PodAffinityTerm, Toleration, TopologySpreadConstraint
 from dovetail.scheduling.model import label_selectors, state_node
-from dovetail.scheduling.model.identity_cache import IdentityCache, build_shared_cache
+from dovetail.scheduling.model.decision_cache import DecisionCache, IdentityCache
 from dovetail.scheduling.model.pod_requirements import list_requirement_alternatives
 from dovetail.scheduling.model.pod_shapes import Numbering, SchedulingShape
 from dovetail.scheduling.model.requirements import Requirements, Values
@@ -28,12 +29,11 @@ from dovetail.scheduling.topology.group import TopologyGroup, TopologyNodeFilter
 __all__ = [
     "NarrowedDomains",
     "Topology",
+    "TopologyFacts",
+    "TopologyFactsCache",
     "TopologyNode",
     "build_group_key",
-    "find_topology_node",
-    "list_anti_affinity_pods",
     "list_anti_affinity_terms",
-    "list_present_pods",
 ]
 
 SOFT = "ScheduleAnyway"
@@ -89,11 +89,14 @@ _UNTOUCHED = NarrowedDomains({}, set())
 class Topology:
     """All groups of a run."""
 
-    def __init__(self, snapshot: Snapshot, universe: TopologyDomains, batch: frozenset[str]) -> None:
+    def __init__(
+        self, snapshot: Snapshot, universe: TopologyDomains, batch: frozenset[str], cache: DecisionCache
+    ) -> None:
         self.universe = universe
         self.preferences = snapshot.options.preferences == "Respect"
         self.namespaces = snapshot.namespaces
-        about = _index_states(snapshot.nodes)
+        self._facts = cache.get_part(TopologyFactsCache)
+        about = cache.get_part(_StateIndexCache).index_states(snapshot.nodes, self._facts)
         self.landmarks = about.landmarks
         self.groups: list[TopologyGroup] = []
         self.inverse: list[TopologyGroup] = []
@@ -242,10 +245,26 @@ class Topology:
         if group.inverse:
             return
         if self._residents is None:  # most batches have no rules, and never ask
-            self._residents = list(_group_residents(self._states, self.landmarks, self._batch))
+            self._residents = list(self._group_residents())
         for residents in self._residents:
             if group.selects_pod(residents.namespace, residents.labels):
                 self._count_residents(group, residents.on)
+
+    def _group_residents(self) -> Iterable[_Residents]:
+        found: dict[tuple[str, int], _Residents] = {}
+        labels = Numbering()
+        for state, landmark in zip(self._states, self.landmarks, strict=True):
+            if landmark is None:
+                continue
+            for name, namespace, own in self._facts.find_facts(state).present_pods:
+                if name in self._batch:
+                    continue
+                key = namespace, labels.number_value(own)
+                known = found.get(key)
+                if known is None:
+                    known = found[key] = _Residents(namespace, own, [])
+                known.on.append(landmark)
+        return found.values()
 
     def _accepts_node(self, group: TopologyGroup, landmark: TopologyNode) -> bool:
         return group.filter.accepts_node(landmark.taints, landmark.requirements)
@@ -365,28 +384,52 @@ class _Residents:
     on: list[TopologyNode]
 
 
-_TOPOLOGY_NODES: IdentityCache[TopologyNode] = build_shared_cache()
-_ANTI_AFFINITY_PODS: IdentityCache[tuple[Pod, ...]] = build_shared_cache()
 Present = tuple[str, str, Mapping[str, str]]
 """A pod's full name, namespace and labels."""
-_PRESENT: IdentityCache[tuple[Present, ...]] = build_shared_cache()
 
 
-def find_topology_node(state: StateNode) -> TopologyNode | None:
-    if state.node is None:
-        return None
-    known = _TOPOLOGY_NODES.get(state)
-    if known is None:
-        node = state.node
+class TopologyFacts:
+    """What topology reads of a node and its pods, each computed when it is first asked for."""
+
+    def __init__(self, state: StateNode) -> None:
+        self._state = state
+
+    @cached_property
+    def node(self) -> TopologyNode | None:
+        """The node as topology sees it; None while there is only a NodeClaim."""
+        node = self._state.node
+        if node is None:
+            return None
         labels = Requirements.from_labels(node.labels)
-        active = not state_node.is_deleting(state)
-        known = _TOPOLOGY_NODES.put(
-            TopologyNode(node.name, node.labels, labels, node.spec.taints, active), state
-        )
-    return known
+        active = not state_node.is_deleting(self._state)
+        return TopologyNode(node.name, node.labels, labels, node.spec.taints, active)
+
+    @cached_property
+    def anti_affinity_pods(self) -> tuple[Pod, ...]:
+        """The pods of the node that must be kept away from others.
+
+        The scheduler keeps others away from a terminating pod until it is gone, so it counts here as well.
+        """
+        state = self._state
+        found = (pod for pod in state_node.list_running_pods(state.pods) if list_anti_affinity_terms(pod))
+        return tuple(found)
+
+    @cached_property
+    def present_pods(self) -> tuple[Present, ...]:
+        """The pods of the node that count: neither finished nor on their way out."""
+        state = self._state
+        found = (pod for pod in state_node.list_running_pods(state.pods) if not pod.deleting)
+        return tuple((pod.full_name, pod.namespace, pod.labels) for pod in found)
 
 
-class _About(NamedTuple):
+class TopologyFactsCache(IdentityCache[TopologyFacts]):
+    """The facts of every node that rules were asked about."""
+
+    def find_facts(self, state: StateNode) -> TopologyFacts:
+        return self.get(state) or self.put(TopologyFacts(state), state)
+
+
+class _StateIndex(NamedTuple):
     """What topology sees of the nodes of a snapshot, whoever waits."""
 
     landmarks: tuple[TopologyNode | None, ...]
@@ -394,58 +437,19 @@ class _About(NamedTuple):
     """Nodes with pods that must be kept away from others."""
 
 
-_ABOUT: IdentityCache[_About] = build_shared_cache()
+class _StateIndexCache(IdentityCache[_StateIndex]):
+    """The index of the nodes of each snapshot."""
 
-
-def _index_states(states: tuple[StateNode, ...]) -> _About:
-    known = _ABOUT.get(states)
-    if known is None:
-        landmarks = tuple(map(find_topology_node, states))
-        pairs = zip(landmarks, map(list_anti_affinity_pods, states), strict=True)
-        avoided = tuple((landmark, shy) for landmark, shy in pairs if landmark is not None and shy)
-        known = _ABOUT.put(_About(landmarks, avoided), states)
-    return known
+    def index_states(self, states: tuple[StateNode, ...], cache: TopologyFactsCache) -> _StateIndex:
+        known = self.get(states)
+        if known is None:
+            facts = [cache.find_facts(state) for state in states]
+            pairs = ((each.node, each.anti_affinity_pods) for each in facts)
+            avoided = tuple((landmark, shy) for landmark, shy in pairs if landmark is not None and shy)
+            known = self.put(_StateIndex(tuple(each.node for each in facts), avoided), states)
+        return known
 
 
 def list_anti_affinity_terms(pod: Pod) -> tuple[PodAffinityTerm, ...]:
     affinity = pod.spec.affinity
     return affinity.pod_anti_affinity.required if affinity and affinity.pod_anti_affinity else ()
-
-
-def list_anti_affinity_pods(state: StateNode) -> tuple[Pod, ...]:
-    """The pods of a node that must be kept away from others.
-
-    The scheduler keeps others away from a terminating pod until it is gone, so it counts here as well.
-    """
-    known = _ANTI_AFFINITY_PODS.get(state)
-    if known is None:
-        found = (pod for pod in state_node.list_running_pods(state.pods) if list_anti_affinity_terms(pod))
-        known = _ANTI_AFFINITY_PODS.put(tuple(found), state)
-    return known
-
-
-def list_present_pods(state: StateNode) -> tuple[Present, ...]:
-    """The pods of a node that count: neither finished nor on their way out."""
-    known = _PRESENT.get(state)
-    if known is None:
-        found = (pod for pod in state_node.list_running_pods(state.pods) if not pod.deleting)
-        known = _PRESENT.put(tuple((pod.full_name, pod.namespace, pod.labels) for pod in found), state)
-    return known
-
-
-def _group_residents(
-    states: Sequence[StateNode], landmarks: Sequence[TopologyNode | None], batch: frozenset[str]
-) -> Iterable[_Residents]:
-    found: dict[tuple[str, int], _Residents] = {}
-    labels = Numbering()
-    for state, landmark in zip(states, landmarks, strict=True):
-        for name, namespace, own in list_present_pods(state) if landmark is not None else ():
-            if name in batch:
-                continue
-            key = namespace, labels.number_value(own)
-            known = found.get(key)
-            if known is None:
-                known = found[key] = _Residents(namespace, own, [])
-            assert landmark is not None
-            known.on.append(landmark)
-    return found.values()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from dovetail.api import labels
@@ -15,6 +15,7 @@ from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
 from dovetail.controllers.base import DONE, Backoff, Cache, PeriodicController, Result, requeue_after
 from dovetail.ports import Clock, Compute, Recorder
+from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.snapshot import Snapshot
 from dovetail.zonal import shift_metrics
 from dovetail.zonal.model.rehearsal import Rehearsal, rehearse
@@ -34,10 +35,17 @@ class ClusterView:
     take_snapshot: Callable[[], Awaitable[Snapshot]]
     compute: Compute
     replicasets: Cache[ReplicaSet]
+    cache: DecisionCache = field(default_factory=DecisionCache)
 
     async def rehearse_zone(self, zone: str, addresses: Mapping[str, int] | None = None) -> Rehearsal:
         """What losing the zone, by its name, would mean now."""
-        return await self.compute(rehearse, await self.take_snapshot(), zone, addresses=addresses)
+        return await self.rehearse_loss(await self.take_snapshot(), zone, addresses)
+
+    async def rehearse_loss(
+        self, snapshot: Snapshot, zone: str, addresses: Mapping[str, int] | None = None
+    ) -> Rehearsal:
+        """What losing the zone would mean for a snapshot."""
+        return await self.compute(rehearse, snapshot, zone, addresses=addresses, cache=self.cache)
 
     async def find_pending_for_zones(self, zones: Mapping[str, str]) -> tuple[ZoneBoundPod, ...]:
         """Pods that only these zones, names by id, could take."""
@@ -105,7 +113,7 @@ class RehearsalController(PeriodicController):
         if not zones:
             return requeue_after(AGAIN)
         for zone in zones:
-            self._report_readiness(await self._view.compute(rehearse, world, zone), world)
+            self._report_readiness(await self._view.rehearse_loss(world, zone), world)
         self._due = self._schedule.find_next(now)
         return DONE if self._due is None else requeue_after(min((self._due - now).total_seconds(), LONGEST))
 

@@ -16,6 +16,7 @@ from dovetail.api import labels, predicates
 from dovetail.api.pod import Pod
 from dovetail.errors import BadInput
 from dovetail.scheduling.bill import sum_known_prices
+from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.label_selectors import matches_selector
 from dovetail.scheduling.model.plan import Plan, PlannedNode
@@ -117,11 +118,12 @@ def rehearse(
     *,
     launches: float = LAUNCHES,
     addresses: Mapping[str, int] | None = None,
+    cache: DecisionCache | None = None,
 ) -> Rehearsal:
     """Lose the zone and see. `launches` are nodes a minute, `addresses` what subnets have left, by zone."""
     lost = [state for state in snapshot.nodes if _read_labels(state).get(labels.ZONE) == zone]
     pods = {pod.full_name: pod for state in lost for pod in state.pods if predicates.is_reschedulable(pod)}
-    plan = solve(remove_zone(snapshot, zone), QUICK)
+    plan = solve(remove_zone(snapshot, zone), QUICK, cache=cache)
     homeless = {
         pod: why
         for pod, why in {**plan.ignored, **plan.deferred, **plan.unschedulable}.items()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dovetail.scheduling.model.identity_cache import IdentityCache
+from dovetail.scheduling.model.decision_cache import IdentityCache
 
 
 def test_a_result_lives_as_long_as_it_is_asked_for() -> None:
