@@ -147,6 +147,95 @@ def test_no_name_uses_a_retired_word() -> None:
     assert found == set(), "docs/glossary.md has the word to use"
 
 
+PURE_PACKAGES = ("scheduling/", "disruption/")
+# A label value as a set of one, kept once for all nodes that have it: a memo over strings, as interning is.
+STRING_MEMOS = {"scheduling/model/requirements.py: _build_single_value"}
+CONTAINERS = ("dict", "list", "set", "Counter", "OrderedDict")
+KEEPERS = ("ache", "Dictionary", "defaultdict", "deque")
+
+
+def _names_at_top(tree: ast.Module) -> Iterator[tuple[str, ast.expr | None]]:
+    """What a module binds when it is imported, with its value; of a function, how it is decorated."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name):
+                yield from ((name, each) for each in node.decorator_list)
+            case ast.Global(names=names):
+                yield from ((name, None) for name in names)
+    for node in tree.body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                yield name, value
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+                yield name, value
+
+
+def _keeps_something(value: ast.expr | None) -> bool:
+    """Whether it can grow: an empty container, a memo, or what a function writes to."""
+    match value:
+        case None:
+            return True
+        case ast.Dict(keys=listed) | ast.List(elts=listed):
+            return all(isinstance(each, ast.Tuple) and not each.elts for each in listed)
+        case ast.Call(func=function, args=arguments):
+            maker = ast.unparse(function).partition("[")[0].rpartition(".")[2]
+            return maker.endswith(KEEPERS) or (maker in CONTAINERS and not arguments)
+        case _:
+            return ast.unparse(value).endswith(KEEPERS)
+
+
+def test_deciding_keeps_nothing_in_its_modules() -> None:
+    """What one decision leaves for the next is in a DecisionCache, which whoever decides hands in."""
+    found = {
+        f"{path}: {name}"
+        for path, tree in modules().items()
+        if path.startswith(PURE_PACKAGES)
+        for name, value in _names_at_top(tree)
+        if name != "__all__" and _keeps_something(value)
+    }
+    assert found == STRING_MEMOS, "make it a part of the DecisionCache"
+
+
+def test_what_a_module_could_keep_is_seen() -> None:
+    """The ways in which modules of ours once remembered, and some that they did not think of."""
+    kept = """
+_ALL: list[object] = []
+_RECENT = []
+_NEEDS: IdentityCache[int] = IdentityCache()
+_WORLD = [()]
+_BY_NAME = {}
+_SEEN = set()
+_WEAK = weakref.WeakKeyDictionary()
+
+@lru_cache(maxsize=10)
+def memo(text): ...
+
+@functools.cache
+def other(text): ...
+
+def forgetful():
+    global _LAST
+"""
+    constants = """
+NAMES = ("a", "b")
+TABLE = {"a": 1}
+EMPTY = frozenset()
+LISTED = [1, 2]
+
+class Thing:
+    @cached_property
+    def part(self): ...
+
+@wraps(kept)
+def plain(): ...
+"""
+    seen = [name for name, value in _names_at_top(ast.parse(kept)) if _keeps_something(value)]
+    assert sorted(seen) == sorted(
+        ["_ALL", "_RECENT", "_NEEDS", "_WORLD", "_BY_NAME", "_SEEN", "_WEAK", "memo", "other", "_LAST"]
+    )
+    assert not [name for name, value in _names_at_top(ast.parse(constants)) if _keeps_something(value)]
+
+
 MOST_ARGUMENTS = 7
 
 
