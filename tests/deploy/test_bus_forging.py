@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dovetail.bus.senders import denies_others
+from dovetail.bus.queues import denies_others
 from dovetail.sim.aws.iam.permissions import Need, Principal
 from support.stacks import Place, loaded, resolved
 

@@ -30,9 +30,8 @@ from dovetail.bus.config_values import (
     parse_texts,
 )
 from dovetail.bus.destinations import Destination, DestinationRegistry, parse_destination, render_value
-from dovetail.bus.events import EventRules
+from dovetail.bus.events import EventRules, TrustedSenders
 from dovetail.bus.owners import TAGS
-from dovetail.bus.senders import TrustedSenders
 from dovetail.errors import Misconfigured
 
 __all__ = [

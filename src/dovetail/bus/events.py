@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -22,11 +22,11 @@ from dovetail.aws.eventbridge import (
     MessageKind,
     parse_message,
 )
-from dovetail.bus.senders import TrustedSenders
 
 __all__ = [
     "ASG_TERMINATE",
     "CANARY",
+    "INVOKED",
     "KINDS",
     "OPTIONAL_KINDS",
     "URGENT_KINDS",
@@ -38,6 +38,7 @@ __all__ = [
     "MessageFate",
     "MessageRefusal",
     "ReceivedMessage",
+    "TrustedSenders",
     "read_event",
     "unwrap_body",
 ]
@@ -54,6 +55,10 @@ URGENT_KINDS = frozenset(
 # `{"event": <aws.events.event.json>}`: the wrapper an input transformer is usually told to make.
 WRAPPER = re.compile(r'\s*\{\s*"event"\s*:\s*').match
 INSTANCE = re.compile(r"i-[0-9a-zA-Z]{1,40}").fullmatch
+
+# The sender of an event that came by a call of the function, which IAM has let in.
+INVOKED = "lambda:invoke"
+SERVICE = "AIDA"
 
 
 class Lane(StrEnum):
@@ -118,6 +123,43 @@ class BusEvent(NamedTuple):
     def contents(self) -> Hashable:
         """What two messages share that say the same: a part of a Health event is not the whole of it."""
         return (self.key, frozenset(self.instances)) if self.message.instances else self.key
+
+
+@dataclass(frozen=True, slots=True)
+class TrustedSenders:
+    """Senders that are believed: by the id of a role or user, the accounts it speaks for, or all for None.
+
+    SQS notes the sender of each message: `AROA…:<session>` for a role, `AIDA…` for a user or for a service of
+    AWS such as EventBridge. EventBridge vouches for the account an event names. A role does not: what it
+    writes counts for the accounts it is listed with and for no other.
+
+    `sealed` says that the queues' own policies deny everybody but their rules and the roles they name, so
+    that whoever is not listed is one of those.
+    """
+
+    listed: Mapping[str, frozenset[str] | None] = field(default_factory=dict)
+    sealed: bool = False
+
+    def trusts_sender(self, sender: str) -> bool:
+        """Whether anything this sender writes is taken."""
+        if sender == INVOKED or self._is_listed(sender):
+            return True
+        return bool(sender) and (self.sealed or (sender.startswith(SERVICE) and ":" not in sender))
+
+    def speaks_for(self, sender: str, account: str) -> bool:
+        """Whether a sender that is believed may name this account."""
+        if not self._is_listed(sender):
+            return True
+        accounts = self.listed[sender if sender in self.listed else _find_role_id(sender)]
+        return accounts is None or account in accounts
+
+    def _is_listed(self, sender: str) -> bool:
+        return sender in self.listed or _find_role_id(sender) in self.listed
+
+
+def _find_role_id(sender: str) -> str:
+    """A role's id, whatever its session is called."""
+    return sender.partition(":")[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,10 @@ from typing import Any
 
 from dovetail.aws import AwsError
 from dovetail.bus.config import BusConfig, read_config
-from dovetail.bus.events import Lane, ReceivedMessage
+from dovetail.bus.events import INVOKED, Lane, ReceivedMessage
 from dovetail.bus.pipeline import Pipeline
 from dovetail.bus.ports import EmfMetrics, RouterContext, WallClock
 from dovetail.bus.queues import SourceQueue, find_queue_url, parse_record
-from dovetail.bus.senders import INVOKED
 from dovetail.bus.sources import DestinationSources, report_old_names
 from dovetail.errors import Misconfigured
 from dovetail.logs import get_logger, write_json_lines

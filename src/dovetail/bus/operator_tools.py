@@ -15,8 +15,7 @@ from dovetail.bus.config import BusConfig
 from dovetail.bus.destinations import DestinationRegistry
 from dovetail.bus.events import BusEvent, Lane, read_event
 from dovetail.bus.ports import BusClock
-from dovetail.bus.queues import find_queue_url, parse_message
-from dovetail.bus.senders import denies_others, read_sealed
+from dovetail.bus.queues import denies_others, find_queue_url, parse_message, read_sealed
 from dovetail.errors import Misconfigured
 
 __all__ = ["DoctorFinding", "ReplayFilter", "ReplayResult", "examine_setup", "replay_queue", "trace_log"]

@@ -1,8 +1,9 @@
-"""A source queue: receiving from it, and telling it what became of what it gave."""
+"""A source queue: receiving from it, telling it what became of what it gave, and who may send to it."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -17,9 +18,11 @@ from dovetail.logs import get_logger
 __all__ = [
     "SourceQueue",
     "UndeletedMessages",
+    "denies_others",
     "find_queue_url",
     "parse_message",
     "parse_record",
+    "read_sealed",
 ]
 
 log = get_logger("bus")
@@ -126,6 +129,60 @@ class SourceQueue:
                 log.warning("telling a queue failed", **told, error=each.error)
             elif each.codes:
                 log.warning("telling a queue failed", **told, codes=list(each.codes))
+
+
+SENDING = {"sqs:sendmessage", "sqs:*", "*"}
+EXCEPT = {"arnnotlike", "arnnotequals", "stringnotlike", "stringnotequals", "bool"}
+OTHERS = {"aws:principalarn", "aws:principalisawsservice"}
+SOURCES = {"aws:sourcearn", "aws:sourceaccount"}
+
+
+def denies_others(policy: Any) -> bool:
+    """Whether a queue's policy lets nobody send but rules and topics it names, and roles it names."""
+    try:
+        read = json.loads(policy) if isinstance(policy, str) and policy else {}
+    except (ValueError, RecursionError):
+        return False
+    found = read.get("Statement", ()) if isinstance(read, dict) else ()
+    statements = [each for each in (found if isinstance(found, list) else [found]) if isinstance(each, dict)]
+    sending = [
+        each for each in statements if SENDING & {one.lower() for one in _list_texts(each.get("Action"))}
+    ]
+    return any(map(_is_deny_statement, sending)) and not any(map(_allows_any_service, sending))
+
+
+def _is_deny_statement(statement: Mapping[str, Any]) -> bool:
+    """Whether all principals are denied but some roles."""
+    everybody = statement.get("Principal") in ("*", {"AWS": "*"}, {"AWS": ["*"]})
+    operators, keys = _read_conditions(statement)
+    closed = operators <= EXCEPT and "aws:principalarn" in keys and keys <= OTHERS
+    return statement.get("Effect") == "Deny" and everybody and closed
+
+
+def _allows_any_service(statement: Mapping[str, Any]) -> bool:
+    """Whether a service may send on behalf of anybody."""
+    principal = statement.get("Principal")
+    service = isinstance(principal, dict) and "Service" in principal
+    return statement.get("Effect") == "Allow" and service and not SOURCES & _read_conditions(statement)[1]
+
+
+def _read_conditions(statement: Mapping[str, Any]) -> tuple[set[str], set[str]]:
+    """The operators of a statement's conditions, and their keys."""
+    conditions = statement.get("Condition")
+    given = conditions if isinstance(conditions, dict) else {}
+    keys = {key.lower() for each in given.values() if isinstance(each, dict) for key in each}
+    return {each.lower() for each in given}, keys
+
+
+def _list_texts(value: Any) -> list[str]:
+    return [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, str)]
+
+
+async def read_sealed(aws: Aws, queue: str) -> bool:
+    """Ask whether a queue's own policy keeps everybody out but its rules and the roles it names."""
+    url = (await aws.call("sqs", "GetQueueUrl", {"QueueName": queue}))["QueueUrl"]
+    answer = await aws.call("sqs", "GetQueueAttributes", {"QueueUrl": url, "AttributeNames": ["Policy"]})
+    return denies_others(answer.get("Attributes", {}).get("Policy"))
 
 
 class UndeletedMessages:

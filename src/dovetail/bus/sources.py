@@ -19,7 +19,7 @@ from dovetail.bus.config import BusConfig
 from dovetail.bus.destinations import BusCluster, Destination, DestinationRegistry, parse_destination
 from dovetail.bus.events import EventRules, Lane
 from dovetail.bus.ports import BusCounts
-from dovetail.bus.senders import read_sealed
+from dovetail.bus.queues import read_sealed
 from dovetail.errors import DovetailError, Misconfigured
 from dovetail.logs import get_logger
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from dovetail.bus.config import read_config
-from dovetail.bus.events import BusEvent, MessageFate, MessageRefusal, ReceivedMessage, read_event
+from dovetail.bus.events import INVOKED, BusEvent, MessageFate, MessageRefusal, ReceivedMessage, read_event
 from dovetail.bus.generate import GeneratedFleet, generate_fis_experiment, generate_health_pages
-from dovetail.bus.senders import INVOKED, denies_others
+from dovetail.bus.queues import denies_others
 
 HUB, SPOKE, OTHER = "123456789012", "210987654321", "333333333333"
 EVENTBRIDGE, WRITER, STRANGER = "AIDAEVENTBRIDGE00001", "AROASPOKEWRITER00001", "AROAANYBODY000000001"
