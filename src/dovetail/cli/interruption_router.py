@@ -34,41 +34,53 @@ from dovetail.runtime import logs
 
 TRACED = ("kind", "cluster", "reason", "clusters")
 Action = Literal["run", "route", "resolve", "replay", "trace", "doctor", "keys"]
+ActionArgument = Annotated[
+    Action,
+    typer.Argument(
+        help="run; route the events of a file without sending; resolve instances; replay dead letters; "
+        "trace an id through a log; doctor looks at queues, rules and permissions; keys lists settings."
+    ),
+]
+IdsArgument = Annotated[list[str] | None, typer.Argument(help="Instance ids to resolve, or the id to trace.")]
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option("--config", "-c", metavar="FILE", help="The configuration, in YAML or JSON."),
+]
+CheckOption = Annotated[bool, typer.Option("--check", help="Check the configuration and end.")]
+WorkersOption = Annotated[int, typer.Option(min=1, max=64, help="Processes that share the work.")]
+MetricsPortOption = Annotated[int, typer.Option(min=0, max=65535, help="Port of /metrics; 0 for none.")]
+HealthPortOption = Annotated[
+    int, typer.Option(min=0, max=65535, help="Port of /healthz and /readyz; 0 for none.")
+]
+LogLevelOption = Annotated[Literal["debug", "info", "error"], typer.Option(help="What to log.")]
+EventsFileOption = Annotated[
+    str,
+    typer.Option("--file", metavar="FILE", help="Events to route, or the log to trace in; - for stdin."),
+]
+ReplaySourceOption = Annotated[
+    str, typer.Option("--from", metavar="QUEUE", help="Replay from: dlq, park or a name.")
+]
+ReplaySinceOption = Annotated[str, typer.Option(metavar="TIME", help="Replay what came after this time.")]
+ReplayKindOption = Annotated[str, typer.Option(help="Replay events of this kind only.")]
+ReplayClusterOption = Annotated[str, typer.Option(help="Replay events of this cluster only.")]
+ReplayRateOption = Annotated[float, typer.Option(min=0.1, help="Replay so many events a second.")]
 
 
 def interruption_router(
-    action: Annotated[
-        Action,
-        typer.Argument(
-            help="run; route the events of a file without sending; resolve instances; replay dead letters; "
-            "trace an id through a log; doctor looks at queues, rules and permissions; keys lists settings."
-        ),
-    ] = "run",
-    what: Annotated[
-        list[str] | None, typer.Argument(help="Instance ids to resolve, or the id to trace.")
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", "-c", metavar="FILE", help="The configuration, in YAML or JSON."),
-    ] = None,
-    check: Annotated[bool, typer.Option("--check", help="Check the configuration and end.")] = False,
-    workers: Annotated[int, typer.Option(min=1, max=64, help="Processes that share the work.")] = 1,
-    metrics_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of /metrics; 0 for none.")] = 8080,
-    health_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port of /healthz and /readyz; 0 for none.")
-    ] = 8081,
-    log_level: Annotated[Literal["debug", "info", "error"], typer.Option(help="What to log.")] = "info",
-    file: Annotated[
-        str,
-        typer.Option("--file", metavar="FILE", help="Events to route, or the log to trace in; - for stdin."),
-    ] = "-",
-    source: Annotated[
-        str, typer.Option("--from", metavar="QUEUE", help="Replay from: dlq, park or a name.")
-    ] = "dlq",
-    since: Annotated[str, typer.Option(metavar="TIME", help="Replay what came after this time.")] = "",
-    kind: Annotated[str, typer.Option(help="Replay events of this kind only.")] = "",
-    cluster: Annotated[str, typer.Option(help="Replay events of this cluster only.")] = "",
-    rate: Annotated[float, typer.Option(min=0.1, help="Replay so many events a second.")] = 100.0,
+    action: ActionArgument = "run",
+    what: IdsArgument = None,
+    config: ConfigOption = None,
+    check: CheckOption = False,
+    workers: WorkersOption = 1,
+    metrics_port: MetricsPortOption = 8080,
+    health_port: HealthPortOption = 8081,
+    log_level: LogLevelOption = "info",
+    file: EventsFileOption = "-",
+    source: ReplaySourceOption = "dlq",
+    since: ReplaySinceOption = "",
+    kind: ReplayKindOption = "",
+    cluster: ReplayClusterOption = "",
+    rate: ReplayRateOption = 100.0,
     output: OutputOption = Output.table,
 ) -> None:
     """Send each interruption event to the cluster that owns the instance.

@@ -51,40 +51,48 @@ BootOption = Annotated[
     float | None,
     typer.Option(min=0, metavar="SECONDS", help="How long instances boot; 25 to 45 seconds otherwise."),
 ]
+PortOption = Annotated[
+    int, typer.Option(min=0, max=65535, help="Port of the API server on loopback; 0 picks a free one.")
+]
+KubeconfigFileOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Where to write the kubeconfig; yours is never touched."),
+]
+DataDirOption = Annotated[
+    Path | None,
+    typer.Option(metavar="DIRECTORY", help="Keep objects here, so that they survive a restart."),
+]
+SeedOption = Annotated[int, typer.Option(help="Seed of everything random: names, addresses.")]
+NodesOption = Annotated[
+    int, typer.Option(min=0, max=FEW, help="Have this many simulated nodes from the start.")
+]
+RunControllerOption = Annotated[
+    bool, typer.Option(help="Run Dovetail inside; without it, run your own against the kubeconfig.")
+]
+LogFileOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write the controller's log lines here, not into ~/.cache."),
+]
+VerboseOption = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Show the controller's log lines here as well.")
+]
 
 
 def up(
     context: typer.Context,
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port of the API server on loopback; 0 picks a free one.")
-    ] = 0,
-    kubeconfig: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Where to write the kubeconfig; yours is never touched."),
-    ] = None,
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(metavar="DIRECTORY", help="Keep objects here, so that they survive a restart."),
-    ] = None,
+    port: PortOption = 0,
+    kubeconfig: KubeconfigFileOption = None,
+    data_dir: DataDirOption = None,
     cloud: CloudOption = "aws",
     cluster_name: ClusterNameOption = CLUSTER,
     env: EnvOption = None,
     boot: BootOption = None,
     dashboard: DashboardOption = "",
-    seed: Annotated[int, typer.Option(help="Seed of everything random: names, addresses.")] = 0,
-    nodes: Annotated[
-        int, typer.Option(min=0, max=FEW, help="Have this many simulated nodes from the start.")
-    ] = 0,
-    controller: Annotated[
-        bool, typer.Option(help="Run Dovetail inside; without it, run your own against the kubeconfig.")
-    ] = True,
-    log_file: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write the controller's log lines here, not into ~/.cache."),
-    ] = None,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show the controller's log lines here as well.")
-    ] = False,
+    seed: SeedOption = 0,
+    nodes: NodesOption = 0,
+    controller: RunControllerOption = True,
+    log_file: LogFileOption = None,
+    verbose: VerboseOption = False,
 ) -> None:
     """Start an embedded cluster with Dovetail in it and say what to type next.
 
@@ -104,16 +112,16 @@ def up(
     log = begin_log(log_file, settings.log_level, verbose=verbose)
     options = EmbeddedOptions(
         settings,
-        port,
-        seed,
-        data_dir,
-        kubeconfig,
-        controller,
-        nodes,
-        _show_complaint,
-        cloud,
-        env,
-        None if boot is None else (boot, 1.2 * boot),
+        port=port,
+        seed=seed,
+        data_dir=data_dir,
+        kubeconfig=kubeconfig,
+        controller=controller,
+        nodes=nodes,
+        complain=_show_complaint,
+        cloud=cloud,
+        env=env,
+        boots=None if boot is None else (boot, 1.2 * boot),
         name=name,
     )
     try:
