@@ -19,7 +19,6 @@ from dovetail.app.solved_plan import (
     FEW,
     SolvedPlan,
     build_disruption_input,
-    describe_decision,
     solve_snapshot,
 )
 from dovetail.disruption.report import build_report
@@ -28,6 +27,7 @@ from dovetail.ports import Clock
 from dovetail.runtime.events import CoreV1Event
 from dovetail.runtime.informer import Informer
 from dovetail.runtime.watch import Follower, WatchOptions
+from dovetail.scheduling.missing_resources import describe_decision
 from dovetail.scheduling.model import state_node as states
 from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.reasons import Decision

@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -21,7 +21,7 @@ from dovetail.scheduling.missing_resources import MissingResource, find_missing_
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.capacity_buffers import count_virtual_pods_by_node
 from dovetail.scheduling.model.decision_cache import DecisionCache
-from dovetail.scheduling.model.plan import Plan, PlannedNode
+from dovetail.scheduling.model.plan import Plan
 from dovetail.scheduling.model.reasons import Decision
 from dovetail.scheduling.model.snapshot import Snapshot
 from dovetail.scheduling.solve import QUICK, THOROUGH, build_first_plan, solve
@@ -30,7 +30,6 @@ __all__ = [
     "FEW",
     "SolvedPlan",
     "build_disruption_input",
-    "describe_decision",
     "peak_bytes",
     "solve_snapshot",
 ]
@@ -125,15 +124,6 @@ def peak_bytes() -> int:
     except (OSError, StopIteration):
         most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return most if sys.platform == "darwin" else most * 1024
-
-
-def describe_decision(
-    decision: Decision, planned: PlannedNode | None, missing: Sequence[MissingResource] = ()
-) -> str:
-    """What becomes of a pod, in one sentence; that no pool has what it requests comes before all else."""
-    if missing:
-        return f"{decision.pod} {missing[0]}"
-    return f"{decision.pod} will run on a new node of pool {planned.pool}" if planned else str(decision)
 
 
 def build_disruption_input(

@@ -66,6 +66,16 @@ class Command:
         )
 
     @property
+    def sentence(self) -> str:
+        """The command as `plan --disruption` says it: why, and what is done to which nodes."""
+        return f"{self.method.reason}, {self}"
+
+    @property
+    def saving(self) -> str:
+        """What it saves, as `plan --disruption` and `explain` say it."""
+        return f"saves ${self.savings:.4f} an hour"
+
+    @property
     def worth(self) -> str:
         """What it saves; of an exchange for several, also what that takes."""
         saved = f"savings: ${self.savings:.2f}"

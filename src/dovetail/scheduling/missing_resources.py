@@ -14,11 +14,13 @@ from dovetail.api.pod import Pod
 from dovetail.api.quantity import ZERO, Quantity
 from dovetail.scheduling.model.instance_types import InstanceType, list_usable_offerings
 from dovetail.scheduling.model.nodeclaim_template import build_template_requirements, list_dynamic_pools
+from dovetail.scheduling.model.plan import PlannedNode
+from dovetail.scheduling.model.reasons import Decision
 from dovetail.scheduling.model.requirements import Requirements, describe_values
 from dovetail.scheduling.model.resources import compute_requests_with_pod
 from dovetail.scheduling.model.snapshot import Snapshot, SnapshotPool
 
-__all__ = ["MissingResource", "TypeExclusion", "find_missing_resources"]
+__all__ = ["MissingResource", "TypeExclusion", "describe_decision", "find_missing_resources"]
 
 # Every type has some of these; of too little of them the nearest miss tells.
 EVERYWHERE = frozenset(("cpu", "memory", "pods"))
@@ -64,6 +66,15 @@ class MissingResource:
             whole = each.count == len(self.types)
             which = "them" if whole else f"{each.count:,} of them"
             yield f"pool {each.pool} excludes {which}: {each.requirement}"
+
+
+def describe_decision(
+    decision: Decision, planned: PlannedNode | None, missing: Sequence[MissingResource] = ()
+) -> str:
+    """What becomes of a pod, in one sentence; that no pool has what it requests comes before all else."""
+    if missing:
+        return f"{decision.pod} {missing[0]}"
+    return f"{decision.pod} will run on a new node of pool {planned.pool}" if planned else str(decision)
 
 
 def find_missing_resources(snapshot: Snapshot, pod: Pod) -> tuple[MissingResource, ...]:

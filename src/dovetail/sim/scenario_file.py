@@ -6,11 +6,9 @@ not happen though every value is of its kind.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,12 @@ import msgspec
 from msgspec import inspect
 
 from dovetail.api import manifests
+from dovetail.api.manifests.typed_fields import (
+    WrongField,
+    find_unknown_fields,
+    locate_error,
+    suggest_name,
+)
 from dovetail.errors import BadInput
 from dovetail.settings.durations import parse_duration as parse_duration
 from dovetail.settings.table import BY_VARIABLE
@@ -30,7 +34,6 @@ LONGEST = timedelta(days=3660)
 EARLIEST, LATEST = 1970, 2200
 NAMED = ("apiVersion", "kind")
 
-Wrong = tuple[str, str]  # a path, and what is wrong there
 Told = Callable[[str, str], str]
 
 
@@ -60,12 +63,12 @@ def read_scenario(path: Path) -> Scenario:
 
 def parse_scenario(value: Mapping[str, Any], path: Path, told: Told = _format_complaint) -> Scenario:
     """A scenario from its parsed document. `told` puts a complaint about a field of it into words."""
-    wrong = list(_find_unknown_fields(value, inspect.type_info(Scenario), ""))
+    wrong = list(find_unknown_fields(value, inspect.type_info(Scenario)))
     if not wrong:
         try:
             scenario = msgspec.convert(dict(value) | {"folder": str(path.parent)}, Scenario, strict=False)
         except msgspec.ValidationError as error:
-            wrong = [_locate_error(error)]
+            wrong = [locate_error(error)]
         else:
             wrong = list(_find_complaints(scenario))
             if not wrong:
@@ -73,44 +76,12 @@ def parse_scenario(value: Mapping[str, Any], path: Path, told: Told = _format_co
     raise BadInput("\n".join(told(*each) for each in wrong))
 
 
-def _find_unknown_fields(value: Any, kind: inspect.Type, path: str) -> Iterator[Wrong]:
-    match kind:
-        case inspect.StructType() if isinstance(value, dict):
-            known = {each.encode_name: each.type for each in kind.fields}
-            for name, inner in value.items():
-                place = f"{path}.{name}" if path else str(name)
-                if name in known:
-                    yield from _find_unknown_fields(inner, known[name], place)
-                else:
-                    yield place, f"there is no such field{_suggest_name(str(name), known)}"
-        case inspect.ListType() if isinstance(value, list):
-            for number, item in enumerate(value):
-                yield from _find_unknown_fields(item, kind.item_type, f"{path}[{number}]")
-        case inspect.UnionType():
-            for each in kind.types:
-                yield from _find_unknown_fields(value, each, path)
-
-
-def _suggest_name(name: str, known: Iterable[str]) -> str:
-    """The known name that was probably meant, as the end of a sentence."""
-    listed = sorted(known)
-    near = get_close_matches(name, listed, 1) or [each for each in listed if each.lower() == name.lower()]
-    return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(listed)}"
-
-
-def _locate_error(error: msgspec.ValidationError) -> Wrong:
-    """A path and a sentence, from `Expected int, got str - at $.pools[0].nodes`."""
-    found = re.fullmatch(r"(?P<what>.*?)(?: - at `(?:key in )?\$\.?(?P<path>.*)`)?", str(error), re.DOTALL)
-    assert found is not None  # every part of the pattern may be empty
-    return re.sub(r"\.\.\.|\[\.\.\.\]", "", found["path"] or ""), found["what"].replace("`", "")
-
-
-def _find_complaints(scenario: Scenario) -> Iterator[Wrong]:
+def _find_complaints(scenario: Scenario) -> Iterator[WrongField]:
     """What cannot happen, though every field has a value of its kind."""
     yield from _check_times(scenario)
     for name in scenario.settings:
         if name not in BY_VARIABLE:
-            yield f"settings.{name}", f"there is no such setting{_suggest_name(name, BY_VARIABLE)}"
+            yield f"settings.{name}", f"there is no such setting{suggest_name(name, BY_VARIABLE)}"
     for kind, names in (("pools", _list_pool_names(scenario)), ("workloads", _list_workload_names(scenario))):
         for name, count in Counter(names).items():
             if count > 1:
@@ -134,7 +105,7 @@ def _list_workload_names(scenario: Scenario) -> list[str]:
     return [workload.name for workload in scenario.workloads]
 
 
-def _check_times(scenario: Scenario) -> Iterator[Wrong]:
+def _check_times(scenario: Scenario) -> Iterator[WrongField]:
     yield from _check_duration("duration", scenario.duration, some=True)
     yield from _check_duration("step", scenario.step, some=True)
     if scenario.floor_every:
@@ -148,7 +119,7 @@ def _check_times(scenario: Scenario) -> Iterator[Wrong]:
             yield from _check_duration(f"objectives[{number}].pendingWithin", promise.pending_within)
 
 
-def _check_curve(path: str, curve: ReplicaCurve) -> Iterator[Wrong]:
+def _check_curve(path: str, curve: ReplicaCurve) -> Iterator[WrongField]:
     yield from _check_duration(f"{path}.peak", curve.peak)
     yield from _check_duration(f"{path}.every", curve.every, some=True)
     yield from _check_duration(f"{path}.lasts", curve.lasts)
@@ -156,7 +127,7 @@ def _check_curve(path: str, curve: ReplicaCurve) -> Iterator[Wrong]:
         yield path, "a trace needs a file with the columns seconds and replicas; name it in file"
 
 
-def _check_duration(path: str, text: str, *, some: bool = False) -> Iterator[Wrong]:
+def _check_duration(path: str, text: str, *, some: bool = False) -> Iterator[WrongField]:
     """A duration that is one, not below nothing and not longer than ten years."""
     try:
         length = parse_duration(text)
@@ -170,7 +141,7 @@ def _check_duration(path: str, text: str, *, some: bool = False) -> Iterator[Wro
         yield path, f"{text} is longer than {LONGEST.days // 366} years"
 
 
-def _check_event(scenario: Scenario, event: ScenarioEvent, path: str) -> Iterator[Wrong]:
+def _check_event(scenario: Scenario, event: ScenarioEvent, path: str) -> Iterator[WrongField]:
     yield from _check_duration(f"{path}.at", event.at)
     whats = [each.encode_name for each in msgspec.structs.fields(ScenarioEvent) if each.name != "at"]
     if not any(getattr(event, each.name) is not None for each in msgspec.structs.fields(ScenarioEvent)[1:]):
@@ -189,12 +160,12 @@ def _check_event(scenario: Scenario, event: ScenarioEvent, path: str) -> Iterato
         yield from _check_manifest(f"{path}.apply[{number}]", manifest)
 
 
-def _check_known(path: str, name: str, known: list[str]) -> Iterator[Wrong]:
+def _check_known(path: str, name: str, known: list[str]) -> Iterator[WrongField]:
     if name not in known:
-        yield path, f"there is no {name}{_suggest_name(name, known)}"
+        yield path, f"there is no {name}{suggest_name(name, known)}"
 
 
-def _check_manifest(path: str, manifest: Mapping[str, Any]) -> Iterator[Wrong]:
+def _check_manifest(path: str, manifest: Mapping[str, Any]) -> Iterator[WrongField]:
     for field in NAMED:
         if not isinstance(manifest.get(field), str):
             yield path, f"a manifest needs {field}"

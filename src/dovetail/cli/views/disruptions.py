@@ -139,8 +139,8 @@ def show_node(found: DisruptionReport, node: str, output: Output) -> None:
         print_structured(_node_document(found, node), output)
         return
     for turn, command in _commands_of(found, node):
-        print_text(f"{node} is removable in turn {turn}: {command.method.reason}, {command}\n")
-        print_text(f"  saves ${command.savings:.4f} an hour, paid back: {_describe_payback(command)}\n")
+        print_text(f"{node} is removable in turn {turn}: {command.sentence}\n")
+        print_text(f"  {command.saving}, paid back: {_describe_payback(command)}\n")
         for pod, where in _list_moves(command):
             print_text(f"  {pod} moves to {where}\n")
         for new in command.replacements:

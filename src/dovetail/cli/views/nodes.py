@@ -103,7 +103,7 @@ def _judge_underutilized(inputs: DisruptionInput, judged: Candidate | BlockedNod
     outcome = compute_consolidation(inputs, (judged,), SINGLE)
     if outcome.command is None:
         return DisruptionAnswer(verdict.reason, False, outcome.why)
-    return DisruptionAnswer(verdict.reason, True, f"saves ${outcome.command.savings:.4f} an hour")
+    return DisruptionAnswer(verdict.reason, True, outcome.command.saving)
 
 
 def _why_not_empty(inputs: DisruptionInput, judged: Candidate | BlockedNode) -> str:

@@ -11,14 +11,18 @@ from msgspec.structs import replace
 from dovetail.api import conditions, predicates
 from dovetail.api.pod import Pod
 from dovetail.app.cluster_source import SeenCluster
-from dovetail.app.solved_plan import FEW, describe_decision
+from dovetail.app.solved_plan import FEW
 from dovetail.cli.views.output import Output, format_count, print_structured, print_text
 from dovetail.scheduling.explain import NearMiss, find_near_misses
-from dovetail.scheduling.missing_resources import MissingResource, find_missing_resources
+from dovetail.scheduling.missing_resources import (
+    MissingResource,
+    describe_decision,
+    find_missing_resources,
+)
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.plan import Plan, PlannedNode
-from dovetail.scheduling.model.reasons import Decision, NodeReason, Reason
+from dovetail.scheduling.model.reasons import Decision, NodeReason, Reason, shorten_detail
 from dovetail.scheduling.model.snapshot import Snapshot, SnapshotPool, StateNode
 from dovetail.scheduling.solve import QUICK, THOROUGH, solve
 
@@ -54,7 +58,7 @@ class PodAnswer:
         if self.miss is not None:
             return str(self.miss)
         miss = self.decision.nearest_miss if self.decision else None
-        return "" if miss is None else _shorten_detail(str(miss))
+        return "" if miss is None else miss.brief
 
     def group_by_reason(self) -> list[tuple[Reason, list[NodeReason]]]:
         """The places that were turned down, by why: pools before nodes, then the most frequent reason."""
@@ -202,12 +206,8 @@ def _list_lines(answer: PodAnswer, everything: bool) -> Iterator[str]:
 
 def _describe_rejection(rejection: NodeReason, whole: bool) -> str:
     """A place and its particular. All that was required of a new node is for those who want everything."""
-    detail = rejection.detail if whole else _shorten_detail(rejection.detail)
+    detail = rejection.detail if whole else shorten_detail(rejection.detail)
     return f"{rejection.place}: {detail}" if detail else rejection.place
-
-
-def _shorten_detail(detail: str) -> str:
-    return detail.partition(", requirements=")[0]
 
 
 def _planned_lines(node: PlannedNode) -> Iterator[str]:

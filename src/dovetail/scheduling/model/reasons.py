@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["Decision", "NodeReason", "Reason", "find_nearest_miss"]
+__all__ = ["Decision", "NodeReason", "Reason", "find_nearest_miss", "shorten_detail"]
 
 
 class Reason(StrEnum):
@@ -58,6 +58,11 @@ class NodeReason:
     def __str__(self) -> str:
         return f"{self.place}: {self.reason}" + (f" ({self.detail})" if self.detail else "")
 
+    @property
+    def brief(self) -> str:
+        """The place and its reason, without all that was required of a new node."""
+        return shorten_detail(str(self))
+
 
 @dataclass(frozen=True, slots=True)
 class Decision:
@@ -89,3 +94,8 @@ class Decision:
 def find_nearest_miss(rejections: Iterable[NodeReason]) -> NodeReason | None:
     """The place that came closest: the one that failed the latest check, the first of equals."""
     return max(rejections, key=lambda rejection: _CLOSENESS[rejection.reason], default=None)
+
+
+def shorten_detail(detail: str) -> str:
+    """A detail without the requirements of a new node, which are for those who want everything."""
+    return detail.partition(", requirements=")[0]
