@@ -22,6 +22,7 @@ is a Decision.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -33,6 +34,16 @@ def shorten_text(text: str) -> str:
     if len(text) <= MOST_SHOWN:
         return text
     return f"{text[:MOST_SHOWN]}… ({len(text):,} characters)"
+
+
+# What a terminal obeys rather than shows: control characters but for line ends and tabs, and marks that turn
+# the direction of text. Names and messages come from files and clusters that others have written.
+_OBEYED = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def escape_text(text: str) -> str:
+    """The text with such characters spelled out, as JSON spells them."""
+    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 class DovetailError(Exception):

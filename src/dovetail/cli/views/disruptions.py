@@ -144,7 +144,7 @@ def show_node(found: DisruptionReport, node: str, output: Output) -> None:
         for pod, where in _list_moves(command):
             print_text(f"  {pod} moves to {where}\n")
         for new in command.replacements:
-            print_text(f"  new: {_node_words(new)}\n")
+            print_text(f"  new: {new.sentence}\n")
         return
     standing = next(each for each in found.blocked_nodes if each.name == node)
     print_text(f"{node} is blocked: {standing.main.why}\n")
@@ -175,13 +175,6 @@ def _list_targets(command: Command) -> Iterator[tuple[str, str]]:
         yield from ((pod, f"new node {number}") for pod in node.pods)
     for name, pods in command.plan.existing.items() if command.plan else ():
         yield from ((pod, name) for pod in pods)
-
-
-def _node_words(node: PlannedNode) -> str:
-    price = "" if isinf(node.price) else f", ${node.price:.4f} an hour"
-    others = f" or one of {len(node.instance_types) - 1} others" if len(node.instance_types) > 1 else ""
-    kind = node.instance_type or "as the template has it"
-    return f"{kind}{others} of pool {node.pool} {node.zone} {node.capacity_type}".rstrip() + price
 
 
 def _build_document(found: DisruptionReport, now: datetime) -> dict[str, object]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
@@ -13,6 +12,8 @@ from textwrap import wrap
 from typing import Annotated, TextIO
 
 import typer
+
+from dovetail.errors import escape_text
 
 BETWEEN = "  "
 FINE, COMPLAINTS, MISUSE, LEFT_OUT, INTERNAL, BROKEN_PIPE = 0, 1, 2, 3, 70, 141
@@ -35,16 +36,6 @@ class Format(StrEnum):
 
 OutputOption = Annotated[Output, typer.Option("--output", "-o", help="Shape of the result.")]
 FormatOption = Annotated[Format, typer.Option("--output", "-o", help="Shape of the manifests.")]
-
-
-# What a terminal obeys rather than shows: control characters but for line ends and tabs, and marks that turn
-# the direction of text. Names and messages come from files and clusters that others have written.
-_OBEYED = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-
-
-def escape_text(text: str) -> str:
-    """The text with such characters spelled out, as JSON spells them."""
-    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def print_text(text: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import inf
+from math import inf, isinf
 
 from dovetail.api.bad_items import SetAside
 from dovetail.api.labels import (
@@ -86,6 +86,14 @@ class PlannedNode(Record, frozen=True):
                 or options.termination_grace_period,
             ),
         )
+
+    @property
+    def sentence(self) -> str:
+        """The node as `plan --disruption` says it: type, NodePool, zone, capacity type and price."""
+        price = "" if isinf(self.price) else f", ${self.price:.4f} an hour"
+        others = f" or one of {len(self.instance_types) - 1} others" if len(self.instance_types) > 1 else ""
+        kind = self.instance_type or "as the template has it"
+        return f"{kind}{others} of pool {self.pool} {self.zone} {self.capacity_type}".rstrip() + price
 
     @property
     def ordered(self) -> Requirements:

@@ -1,0 +1,216 @@
+"""HistoryRing: the records of the last day in memory, bounded by age and number, found by every name.
+
+Records are kept as the lines a log would hold, which is a third of their size in memory, and read when they
+are asked for. A full ring drops the oldest verdict first, and acts only when it holds no verdict.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from itertools import islice
+from sys import intern
+
+import msgspec
+
+from dovetail.history.record import (
+    DecisionRecord,
+    RecordGroup,
+    RecordKind,
+    decode_record,
+    encode_record,
+)
+
+__all__ = ["HistoryQuery", "HistoryRing"]
+
+KEEP = timedelta(hours=24)
+MOST = 50_000
+LIMIT = 5_000
+# A record, its cause, and the cause of that: no chain is longer than this.
+MOST_CAUSES = 8
+_VERDICTS = frozenset(kind for kind in RecordKind if kind.group is RecordGroup.VERDICT)
+# What a name may be written with; `explain` takes the same.
+_PREFIXES = ("node/", "nodeclaim/", "claim/", "command/", "pod/", "zone/", "log/")
+
+
+class HistoryQuery(msgspec.Struct, frozen=True):
+    """Which records are asked for. Every field that is given must match."""
+
+    name: str = ""
+    since: datetime | None = None
+    until: datetime | None = None
+    kinds: frozenset[RecordKind] = frozenset()
+    pool: str = ""
+    reason: str = ""
+    acts_only: bool = False
+    limit: int = LIMIT
+
+
+class RingEntry(msgspec.Struct, frozen=True, gc=False):
+    """A record in the ring: what it is filtered by, and its line."""
+
+    time: float
+    kind: RecordKind
+    pool: str
+    reason: str
+    line: bytes
+
+
+class HistoryRing:
+    """The leader's memory of what it decided."""
+
+    def __init__(self, keep: timedelta = KEEP, most: int = MOST) -> None:
+        self._keep = keep.total_seconds()
+        self._most = most
+        self._entries: dict[int, RingEntry] = {}
+        self._verdicts: deque[int] = deque()
+        self._others: deque[int] = deque()
+        self._next = 0
+        # Most names have one record; those that have several have a list.
+        self._by_name: dict[str, int | list[int]] = {}
+        self._by_id: dict[int, int] = {}
+        self.dropped: Counter[RecordGroup] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    @property
+    def oldest(self) -> float | None:
+        """The time of the oldest record, in seconds since 1970."""
+        heads = [kept[0] for kept in (self._verdicts, self._others) if kept]
+        return min((self._entries[head].time for head in heads), default=None)
+
+    def note_record(self, record: DecisionRecord) -> bool:
+        """Keep a record; false when it is known already or the ring is switched off."""
+        known = int(record.id, 16)
+        if known in self._by_id or self._keep <= 0 or self._most <= 0:
+            return False
+        serial, self._next = self._next, self._next + 1
+        time = record.time.timestamp()
+        self._entries[serial] = RingEntry(
+            time, record.kind, intern(record.pool), intern(record.reason), encode_record(record)
+        )
+        self._by_id[known] = serial
+        self._index_names(serial, record)
+        (self._verdicts if record.kind in _VERDICTS else self._others).append(serial)
+        self._drop_old(time - self._keep)
+        if len(self._entries) > self._most:
+            self._drop_one()
+        return True
+
+    def find_records(self, query: HistoryQuery) -> list[DecisionRecord]:
+        """The records that match, newest first; with a name, the records that caused them are among them."""
+        if query.name.startswith("pool/") and not query.pool:
+            query = msgspec.structs.replace(query, name="", pool=query.name.removeprefix("pool/"))
+        serials: Iterable[int] = self._entries
+        if query.name:
+            serials = self._list_causes(self._list_serials(_strip_prefix(query.name)))
+        newest_first = sorted(serials, key=self._read_age, reverse=True)
+        matching = (record for serial in newest_first for record in self._match_entry(serial, query))
+        return list(islice(matching, max(0, min(query.limit, LIMIT))))
+
+    def list_names(self) -> Iterator[str]:
+        """Every name that something is known of, for suggestions."""
+        return iter(self._by_name)
+
+    def _read_age(self, serial: int) -> tuple[float, int]:
+        return self._entries[serial].time, serial
+
+    def _match_entry(self, serial: int, query: HistoryQuery) -> Iterator[DecisionRecord]:
+        entry = self._entries[serial]
+        if query.since is not None and entry.time < query.since.timestamp():
+            return
+        if query.until is not None and entry.time > query.until.timestamp():
+            return
+        if query.kinds and entry.kind not in query.kinds:
+            return
+        if query.acts_only and entry.kind in _VERDICTS:
+            return
+        if query.reason and entry.reason != query.reason:
+            return
+        if query.pool and entry.pool and entry.pool != query.pool:
+            return
+        record = decode_record(entry.line)
+        if not query.pool or query.pool in _list_pools(record):
+            yield record
+
+    def _list_serials(self, name: str) -> list[int]:
+        found = self._by_name.get(name)
+        if found is None:
+            # Not a whole name: a pod without its namespace, or an instance without its zone.
+            return sorted({each for full in self._list_endings(name) for each in self._list_serials(full)})
+        return [found] if isinstance(found, int) else list(found)
+
+    def _list_endings(self, name: str) -> list[str]:
+        return [] if "/" in name else [full for full in self._by_name if full.endswith(f"/{name}")]
+
+    def _list_causes(self, serials: list[int]) -> list[int]:
+        """These records and those that caused them, each once."""
+        found = dict.fromkeys(serials)
+        left = serials
+        for _ in range(MOST_CAUSES):
+            parents = {decode_record(self._entries[serial].line).parent for serial in left} - {""}
+            causes = {self._by_id.get(int(each, 16)) for each in parents}
+            left = sorted(each for each in causes if each is not None and each not in found)
+            if not left:
+                break
+            found |= dict.fromkeys(left)
+        return list(found)
+
+    def _index_names(self, serial: int, record: DecisionRecord) -> None:
+        for name in _list_bare_names(record):
+            found = self._by_name.get(name)
+            if found is None:
+                self._by_name[name] = serial
+            elif isinstance(found, int):
+                self._by_name[name] = [found, serial]
+            else:
+                found.append(serial)
+
+    def _drop_old(self, before: float) -> None:
+        for kept in (self._verdicts, self._others):
+            while kept and self._entries[kept[0]].time < before:
+                self._forget_entry(kept.popleft())
+
+    def _drop_one(self) -> None:
+        kept = self._verdicts or self._others
+        serial = kept.popleft()
+        self.dropped[self._entries[serial].kind.group] += 1
+        self._forget_entry(serial)
+
+    def _forget_entry(self, serial: int) -> None:
+        record = decode_record(self._entries.pop(serial).line)
+        del self._by_id[int(record.id, 16)]
+        for name in _list_bare_names(record):
+            found = self._by_name[name]
+            if isinstance(found, int):
+                del self._by_name[name]
+                continue
+            found.remove(serial)
+            if len(found) == 1:
+                self._by_name[name] = found[0]
+
+
+def _strip_prefix(name: str) -> str:
+    for prefix in _PREFIXES:
+        if name.startswith(prefix):
+            return name.removeprefix(prefix)
+    return name
+
+
+def _list_bare_names(record: DecisionRecord) -> set[str]:
+    """Every name of a node, NodeClaim, instance, pod or command that finds the record.
+
+    NodePools are no names: nearly every record has one, and asking for a pool looks at all records.
+    """
+    kind, _, bare = record.subject.partition("/")
+    names = {*record.names, *record.pods}
+    if kind != "pool":
+        names.add(bare)
+    return names if record.pool else {name for name in names if not name.startswith("pool/")}
+
+
+def _list_pools(record: DecisionRecord) -> tuple[str, ...]:
+    own = record.subject.removeprefix("pool/") if record.subject.startswith("pool/") else ""
+    return (*record.pools, own)
