@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
@@ -31,6 +32,7 @@ from dovetail.cli.main import COMMANDS, DeferredCommand, build_cli
 from dovetail.controllers.observing.nodes import NodeGauges
 from dovetail.controllers.observing.status import StatusDetail, StatusMetrics
 from dovetail.disruption.candidates import BLOCKED, UNCONSOLIDATABLE
+from dovetail.history.messages import build_schema
 from dovetail.logs import MESSAGES
 from dovetail.metrics import CONDITION_BUCKETS, PROMETHEUS_BUCKETS, REGISTRY, in_brief
 from dovetail.runtime.informer import Informer
@@ -184,6 +186,7 @@ def pages() -> dict[str, str]:
         "logs.md": logs_page(),
         "conditions.md": conditions_page(),
         "crds.md": crds_page(),
+        "decision.schema.json": json.dumps(build_schema(), indent=2) + "\n",
     }
 
 

@@ -53,7 +53,11 @@ def generated() -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    "name", ["cli.md", "conditions.md", "crds.md", "events.md", "logs.md", "metrics.md", "settings.md"]
+    "name",
+    [
+        *("cli.md", "conditions.md", "crds.md", "events.md", "logs.md", "metrics.md", "settings.md"),
+        "decision.schema.json",
+    ],
 )
 def test_a_generated_page_matches_the_code(name: str, generated: dict[str, str]) -> None:
     assert generated[name] == page(f"docs/reference/{name}"), "run `make docs` and commit what it wrote"

@@ -10,7 +10,7 @@ import msgspec
 
 from dovetail.history.filters import DueBatch
 from dovetail.history.notify import CLOUDEVENTS, SLACK, TEAMS
-from dovetail.history.record import DecisionRecord, RecordKind
+from dovetail.history.record import DecisionRecord, RecordKind, encode_record
 from dovetail.history.telling import describe_saving, tell_sentence
 
 __all__ = ["NotifyMessage", "build_cloud_event", "build_schema", "render_message", "tell_digest"]
@@ -42,8 +42,14 @@ def build_cloud_event(record: DecisionRecord, cluster: str) -> dict[str, Any]:
         "time": _write_time(record),
         "datacontenttype": "application/json",
         "dataschema": SCHEMA,
-        "data": msgspec.to_builtins(record),
+        "data": _build_data(record),
     }
+
+
+def _build_data(record: DecisionRecord) -> dict[str, Any]:
+    """The record as plain JSON, just as a log holds it."""
+    data: dict[str, Any] = msgspec.json.decode(encode_record(record))
+    return data
 
 
 def _write_time(record: DecisionRecord) -> str:
@@ -63,7 +69,7 @@ def build_digest_event(records: Sequence[DecisionRecord], cluster: str, link: st
         "data": {
             "count": len(records),
             "kinds": dict(Counter(str(record.kind) for record in records).most_common()),
-            "records": [msgspec.to_builtins(record) for record in records[:LISTED]],
+            "records": [_build_data(record) for record in records[:LISTED]],
             **({"link": link} if link else {}),
         },
     }
@@ -118,7 +124,7 @@ def _build_card(text: str) -> dict[str, Any]:
 
 def build_schema() -> dict[str, Any]:
     """The JSON schema of a record, and of its CloudEvent's `data`, made from the record itself."""
-    made = msgspec.json.schema(DecisionRecord)
+    made = msgspec.json.decode(msgspec.json.encode(msgspec.json.schema(DecisionRecord)))
     kinds = made["$defs"][RecordKind.__name__]
     kinds["enum"] = [str(kind) for kind in RecordKind]
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA, **made}
