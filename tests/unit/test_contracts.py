@@ -63,7 +63,7 @@ def test_no_module_imports_in_a_circle() -> None:
 
 # Records of the API group resource.k8s.io: they have its names, which the glossary need not explain.
 KUBERNETES_RECORDS = {"scheduling/model/device_objects.py"}
-NOUN_PACKAGES = ("scheduling", "disruption", "state")
+NOUN_PACKAGES = ("scheduling", "disruption", "history", "state")
 # Words that the code once used for ideas that Kubernetes, Karpenter or plain English has a word for. The
 # glossary says which: "we do not say".
 RETIRED = frozenset(

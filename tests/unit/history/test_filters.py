@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -28,7 +29,12 @@ def wanted(record: DecisionRecord, *rules: NotifyRule) -> bool:
 @pytest.mark.spec("NO-6")
 def test_all_fields_of_a_rule_must_match() -> None:
     rule = NotifyRule(kinds=("NodeGone",), reasons=("Underutilized",), pools=("prod-*",), min_saving="0.10")
-    good = {"reason": "Underutilized", "pool": "prod-web", "price_before": 0.3, "price_after": 0.2}
+    good: dict[str, Any] = {
+        "reason": "Underutilized",
+        "pool": "prod-web",
+        "price_before": 0.3,
+        "price_after": 0.2,
+    }
     assert wanted(stamp(GONE, **good), rule)
     assert not wanted(stamp(INTERRUPTED, **good), rule)
     assert not wanted(stamp(GONE, **good | {"reason": "Empty"}), rule)

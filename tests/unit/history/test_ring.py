@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from dovetail.history import ring as rings
-from dovetail.history.record import DecisionRecord, RecordGroup, RecordKind
+from dovetail.history.record import DecisionRecord, RecordGroup, RecordKind, decode_record
 from dovetail.history.ring import HistoryQuery, HistoryRing
 from support.histories import Stamping, at
 
@@ -140,9 +140,13 @@ def test_a_query_by_name_reads_only_the_records_of_that_name(monkeypatch: pytest
     """Work is counted, not timed: `make bench` holds the times and the memory to their budgets."""
     stamp = Stamping()
     ring = filled(*(stamp(subject=f"node/{n % 500}", seconds=n) for n in range(5_000)))
-    read = []
-    whole = rings.decode_record
-    monkeypatch.setattr(rings, "decode_record", lambda line: read.append(1) or whole(line))
+    read: list[bytes] = []
+
+    def count(line: bytes) -> DecisionRecord:
+        read.append(line)
+        return decode_record(line)
+
+    monkeypatch.setattr(rings, "decode_record", count)
     assert len(subjects(ring, name="node/77")) == 10
     assert len(read) <= 30
     read.clear()

@@ -1,0 +1,93 @@
+"""The ring of a large cluster's last day, and the chain of its log: how small, and how fast."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from functools import cache
+
+from dovetail.history.chain import DecisionChain, LogPart, check_chain
+from dovetail.history.record import DecisionRecord, RecordDraft, RecordIds, RecordKind, stamp_record
+from dovetail.history.ring import HistoryQuery, HistoryRing
+
+from .registry import Figure, best_of, scenario
+
+RECORDS, NODES = 50_000, 5_000
+BEGUN = datetime(2026, 11, 2, tzinfo=UTC)
+KINDS = (
+    *(RecordKind.NODE_BLOCKED, RecordKind.POD_PLACED, RecordKind.NODE_REMOVABLE, RecordKind.POD_EVICTED),
+    *(RecordKind.NODE_ORDERED, RecordKind.NODE_READY, RecordKind.NODE_DRAINING, RecordKind.NODE_GONE),
+)
+WHY = "pdb prevents pod evictions (PodDisruptionBudget=[shop/db]), for pod shop/db"
+
+
+@cache
+def records() -> tuple[DecisionRecord, ...]:
+    """A day of 50,000 records about 5,000 nodes, with the names nodes have on EC2."""
+    return tuple(_list_records())
+
+
+def _list_records() -> Iterator[DecisionRecord]:
+    ids = RecordIds("6f1c2ab0-1111-4222-8333-444455556666")
+    for number in range(RECORDS):
+        node, time = number % NODES, BEGUN + timedelta(seconds=1.5 * number)
+        draft = RecordDraft(
+            kind=KINDS[number // 7 % len(KINDS)],
+            subject=_name_node(node),
+            reason="pdb",
+            message=f"{WHY}-{number}",
+            pool=f"pool-{node % 20}",
+            names=(f"pool-{node % 20}-{node:05d}", f"aws:///eu-west-1a/i-0123456789ab{node:05x}"),
+            pods=(f"shop/web-7d4b9c-{number % 30_000}", f"shop/api-5f6d8-{number % 20_000}"),
+            price_before=0.192,
+            price_after=0.0,
+        )
+        yield stamp_record(draft, ids.make_id(time), time, "dovetail-7d9f4_1c2d", "a" * 64)
+
+
+def _name_node(number: int) -> str:
+    return f"node/ip-10-0-{number // 250}-{number % 250}.eu-west-1.compute.internal"
+
+
+def _fill(most: int = RECORDS) -> HistoryRing:
+    ring = HistoryRing(most=most)
+    for record in records():
+        ring.note_record(record)
+    return ring
+
+
+@scenario("history: 50,000 records of 5,000 nodes")
+def the_ring() -> Iterator[Figure]:
+    known = records()
+    tracemalloc.start()
+    ring = _fill()
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert len(ring) == len(known) == RECORDS
+    yield Figure("memory of the ring", held / 2**20, "MiB", 60)
+    yield Figure("noting a record", 1e6 * best_of(3, _fill) / RECORDS, "µs", 20)
+    full = best_of(3, lambda: _fill(RECORDS // 5)) / RECORDS
+    yield Figure("noting a record in a full ring", 1e6 * full, "µs", 20)
+    queries = [HistoryQuery(name=_name_node(number)) for number in range(0, NODES, 50)]
+    assert len(ring.find_records(queries[0])) == RECORDS // NODES
+    times = [best_of(3, lambda query=query: ring.find_records(query)) for query in queries]  # type: ignore[misc]
+    yield Figure("a query by name, the slowest of 100", 1e3 * max(times), "ms", 20)
+    yield Figure(
+        "a query by pool", 1e3 * best_of(3, lambda: ring.find_records(HistoryQuery(pool="pool-3"))), "ms"
+    )
+
+
+@scenario("history: the chain of 50,000 records")
+def the_chain() -> Iterator[Figure]:
+    lines: list[bytes] = []
+
+    def link() -> None:
+        chain = DecisionChain()
+        lines[:] = [chain.link_record(record) + b"\n" for record in records()]
+
+    yield Figure("linking a record", 1e6 * best_of(3, link) / RECORDS, "µs", 100)
+    yield Figure("size of a record", sum(map(len, lines)) / RECORDS, "bytes", 2_048)
+    checking = best_of(3, lambda: check_chain([LogPart("log", lines)]))
+    assert check_chain([LogPart("log", lines)]).fault is None
+    yield Figure("checking the log", checking, "s", 5)
