@@ -122,6 +122,14 @@ def test_a_gap_of_one_term_declares_nothing_of_another() -> None:
     assert fault_of(as_part([*first[:3], *first[4:], *second])).word is FaultWord.MISSING
 
 
+def test_a_gap_of_an_earlier_term_declares_nothing_of_a_later_one() -> None:
+    chain = DecisionChain()
+    first = write_term(chain, 6)
+    first.append(chain.declare_gap(Stamping()(RecordKind.LOG_GAP, "log/x"), 1, 99) + b"\n")
+    second = write_term(DecisionChain(), 6, find_log_end(b"".join(first)))
+    assert fault_of(as_part([*first, *second[:3], *second[4:]])).word is FaultWord.MISSING
+
+
 def test_what_a_term_declares_lost_may_be_missing_or_come_late() -> None:
     first = write_term(DecisionChain(), 6)
     end = find_log_end(b"".join(first[:4]))

@@ -85,6 +85,14 @@ def test_a_pod_for_a_new_node_is_told_of_its_pool() -> None:
     assert (found.draft.pool, found.draft.names, found.draft.reason) == ("default", (), "Nominated")
 
 
+def test_what_was_required_of_a_new_node_is_left_out() -> None:
+    rejection = NodeReason("default", Reason.TYPES, "no type is left, requirements=zone In z1, team In blue")
+    (found,) = drafts.of_plan(Plan(decisions=(Decision("shop/web", None, (rejection,)),)), {})
+    assert found.draft.message.endswith(
+        "; nearest: default: no instance type meets everything at once (no type is left"
+    )
+
+
 def test_a_pod_without_rejections_is_told_why() -> None:
     plan = Plan(decisions=(Decision("shop/web", None, error="no pool is ready"),))
     (found,) = drafts.of_plan(plan, {})

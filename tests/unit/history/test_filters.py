@@ -174,6 +174,7 @@ def test_in_quiet_hours_nothing_is_sent_but_exceptions_and_all_of_it_after() -> 
     for second in range(5):
         queue.add_record(stamp(GONE), at(second))
     queue.add_record(stamp(INTERRUPTED), at(6))
+    assert queue.due == at(3600)
     assert seconds(queue, 6, 3599) == [(6, 1, False)]
     assert seconds(queue, 3600) == [(3600, 1, False)] * 5
 
