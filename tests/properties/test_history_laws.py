@@ -28,9 +28,9 @@ from dovetail.history.telling import tell_row, tell_sentence
 from dovetail.history.verdicts import MOST_AN_HOUR, Verdict, VerdictFilter
 from dovetail.scheduling.solve import QUICK, solve
 from support.builders import NOW
+from support.decision_records import CLUSTER, LEADER, Stamping, at, write_term
 from support.disruption import SMALL, pdb, pool, scene, state
-from support.explained import world
-from support.histories import CLUSTER, LEADER, Stamping, at, write_term
+from support.explain_snapshots import world
 
 SECRET = "hunter2-c0ffee"
 KINDS = tuple(RecordKind)

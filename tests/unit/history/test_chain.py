@@ -15,7 +15,7 @@ from dovetail.history.chain import (
     read_part_order,
 )
 from dovetail.history.record import RecordKind, decode_record
-from support.histories import LEADER, Stamping, as_part, write_term
+from support.decision_records import LEADER, Stamping, as_part, write_term
 
 
 def fault_of(*parts: LogPart, head: str = "") -> ChainFault:

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from dovetail.cli.views.disruptions import show_node
 from dovetail.cli.views.output import Output
-from dovetail.disruption import choose
 from dovetail.disruption.command import EMPTY, Command
+from dovetail.disruption.methods.emptiness import choose_empty_nodes
 from dovetail.disruption.report import build_report
 from dovetail.history import drafts
 from dovetail.history.record import RecordKind
@@ -21,7 +21,7 @@ from dovetail.scheduling.model.requirements import Requirements
 from dovetail.scheduling.solve import QUICK, solve
 from support.builders import nodeclaim, pod
 from support.disruption import SMALL, pdb, pool, scene, state
-from support.explained import world
+from support.explain_snapshots import world
 
 
 def planned(name: str = "default-1", **about: Any) -> PlannedNode:
@@ -107,7 +107,7 @@ def test_nodes_are_blocked_or_removable_as_plan_disruption_says(from_report: boo
     kept = pod("db", labels={"app": "web"}, node="held")
     inputs = scene(state("spare"), state("held", kept, of=SMALL), pdbs=[pdb()])
     report = build_report(inputs)
-    choices = [(EMPTY, choose.choose_empty_nodes(inputs))]
+    choices = [(EMPTY, choose_empty_nodes(inputs))]
     found = drafts.of_report(report, {}) if from_report else drafts.of_choices(inputs, choices, {})
     by_subject = {each.draft.subject: each.draft for each in found}
     spare, held = by_subject["node/spare"], by_subject["node/held"]
@@ -127,11 +127,11 @@ def test_nodes_are_blocked_or_removable_as_plan_disruption_says(from_report: boo
 def test_nodes_that_nobody_ordered_have_no_verdict() -> None:
     inputs = scene(replace(state("foreign"), claim=None))
     assert drafts.of_report(build_report(inputs), {}) == []
-    assert drafts.of_choices(inputs, [(EMPTY, choose.choose_empty_nodes(inputs))], {}) == []
+    assert drafts.of_choices(inputs, [(EMPTY, choose_empty_nodes(inputs))], {}) == []
 
 
 def one_command(*nodes: str) -> Command:
-    (command,) = choose.choose_empty_nodes(scene(*map(state, nodes))).commands
+    (command,) = choose_empty_nodes(scene(*map(state, nodes))).commands
     return command
 
 
@@ -167,7 +167,7 @@ def test_a_command_over_many_nodes_stays_short_and_one_over_two_pools_names_both
     assert "part of 200-node consolidation" in many.message
     assert len(many.message) < drafts.LONGEST
     inputs = scene(state("a"), state("b", pool="other"), pools=(pool(), pool("other")))
-    two = drafts.of_command(RecordKind.COMMAND_STARTED, choose.choose_empty_nodes(inputs).commands[0], "1")
+    two = drafts.of_command(RecordKind.COMMAND_STARTED, choose_empty_nodes(inputs).commands[0], "1")
     assert (two.pool, two.names[:2]) == ("", ("pool/default", "pool/other"))
 
 

@@ -11,7 +11,7 @@ import pytest
 from dovetail.history.filters import SinkQueue, find_quiet_end, find_sinks, wants_record
 from dovetail.history.notify import Notify, NotifyRule, NotifySink, QuietHours
 from dovetail.history.record import DecisionRecord, RecordKind
-from support.histories import Stamping, at
+from support.decision_records import Stamping, at
 
 BERLIN = ZoneInfo("Europe/Berlin")
 GONE, INTERRUPTED = RecordKind.NODE_GONE, RecordKind.INTERRUPTED

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from dovetail.history.filters import DueBatch
 from dovetail.history.messages import SCHEMA, build_cloud_event, build_schema, render_message, tell_digest
 from dovetail.history.record import DecisionRecord, RecordKind
-from support.histories import Stamping, one_of_each
+from support.decision_records import Stamping, one_of_each
 
 PUBLISHED = Path(__file__).parents[3] / "docs" / "reference" / "decision.schema.json"
 stamp = Stamping()

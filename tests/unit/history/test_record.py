@@ -20,7 +20,7 @@ from dovetail.history.record import (
     stamp_record,
 )
 from support.builders import NOW
-from support.histories import CLUSTER, Stamping, one_of_each
+from support.decision_records import CLUSTER, Stamping, one_of_each
 
 
 def test_every_kind_is_an_act_a_verdict_or_the_logs_own() -> None:

@@ -9,7 +9,7 @@ import pytest
 from dovetail.history import ring as rings
 from dovetail.history.record import DecisionRecord, RecordGroup, RecordKind, decode_record
 from dovetail.history.ring import HistoryQuery, HistoryRing
-from support.histories import Stamping, at
+from support.decision_records import Stamping, at
 
 BLOCKED, GONE, STARTED = RecordKind.NODE_BLOCKED, RecordKind.NODE_GONE, RecordKind.COMMAND_STARTED
 PROVIDER_ID = "aws:///eu-west-1a/i-0123456789abcdef0"

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from dovetail.history.record import RecordKind
 from dovetail.history.telling import WORDS, describe_saving, tell_row, tell_rows, tell_sentence
 from support.builders import NOW
-from support.histories import Stamping, at, one_of_each
+from support.decision_records import Stamping, at, one_of_each
 
 stamp = Stamping()
 

@@ -8,7 +8,7 @@ import pytest
 
 from dovetail.history.record import RecordDraft, RecordKind
 from dovetail.history.verdicts import MOST_AN_HOUR, SettledVerdict, Verdict, VerdictFilter
-from support.histories import at
+from support.decision_records import at
 
 PLACED, STUCK = RecordKind.POD_PLACED, RecordKind.POD_UNSCHEDULABLE
 
