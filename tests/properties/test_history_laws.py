@@ -111,7 +111,7 @@ names = st.text(max_size=300)
 @settings(deadline=None)
 @given(
     kind=st.sampled_from(KINDS),
-    subject=st.text(max_size=320),
+    subject=st.text("abc-./0", max_size=320),
     texts=st.tuples(st.text(max_size=3_000), names, st.text(max_size=100)),
     lists=st.tuples(st.lists(names, max_size=40), st.lists(names, max_size=40)),
 )
@@ -124,7 +124,7 @@ def test_whatever_is_recorded_is_short_and_is_read_and_told(
     message, pool_name, reason = texts
     draft = RecordDraft(
         kind=kind,
-        subject=f"node/{subject.encode('ascii', 'replace').decode()}",
+        subject=f"node/{subject}",
         message=message,
         pool=pool_name[:63],
         reason=reason[:40],
@@ -133,7 +133,7 @@ def test_whatever_is_recorded_is_short_and_is_read_and_told(
     )
     record = stamp_record(draft, RecordIds(CLUSTER).make_id(NOW), NOW, LEADER, "a" * 64)
     line = DecisionChain().link_record(record)
-    assert len(line) <= MOST_BYTES or len(draft.subject) > 250 or "\x00" in line.decode()
+    assert len(line) <= MOST_BYTES
     assert check_chain([LogPart("part", [line + b"\n"])]).fault is None
     told = (*tell_row(record, NOW), tell_sentence(record))
     assert not any(ord(each) < 32 or each == "\x1b" for text in told for each in text)
