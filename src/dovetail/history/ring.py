@@ -57,6 +57,19 @@ class RingEntry(msgspec.Struct, frozen=True, gc=False):
     line: bytes
 
 
+class _RecordNames(msgspec.Struct, frozen=True, gc=False):
+    """What of a line is read when its record goes: the names to forget. All of it takes twice as long."""
+
+    id: str
+    subject: str
+    pool: str = ""
+    names: tuple[str, ...] = ()
+    pods: tuple[str, ...] = ()
+
+
+_NAMES = msgspec.json.Decoder(_RecordNames)
+
+
 class HistoryRing:
     """The leader's memory of what it decided."""
 
@@ -180,7 +193,7 @@ class HistoryRing:
         self._forget_entry(serial)
 
     def _forget_entry(self, serial: int) -> None:
-        record = decode_record(self._entries.pop(serial).line)
+        record = _NAMES.decode(self._entries.pop(serial).line)
         del self._by_id[int(record.id, 16)]
         for name in _list_bare_names(record):
             found = self._by_name[name]
@@ -199,7 +212,7 @@ def _strip_prefix(name: str) -> str:
     return name
 
 
-def _list_bare_names(record: DecisionRecord) -> set[str]:
+def _list_bare_names(record: DecisionRecord | _RecordNames) -> set[str]:
     """Every name of a node, NodeClaim, instance, pod or command that finds the record.
 
     NodePools are no names: nearly every record has one, and asking for a pool looks at all records.
