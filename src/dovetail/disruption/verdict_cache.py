@@ -148,6 +148,9 @@ class VerdictCache:
             self._kept = {}
         else:
             self._drop_outdated(inputs, states, young)
+        # A node that is gone does not come back: without this, its pods would be held for ever.
+        self._kept = {key: kept for key, kept in self._kept.items() if key in states}
+        self._lasting &= states.keys()
         self._inputs, self._states, self._young = inputs, states, young
 
     def _drop_outdated(

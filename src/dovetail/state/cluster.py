@@ -112,6 +112,8 @@ class Cluster:
             return
         tracked.node = None
         tracked.pods = {}
+        if not self._pods_on.get(name):
+            self._pods_on.pop(name, None)
         self._settle_node(tracked)
 
     def update_csi_node(self, before: CSINode | None, after: CSINode | None) -> None:

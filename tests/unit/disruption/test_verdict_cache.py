@@ -128,3 +128,16 @@ def test_a_scene_that_is_told_again_is_the_one_that_is_known() -> None:
     assert heard(DisruptionInput(before.snapshot, queued=frozenset(("x",)))) != known
     changed = replace(before.snapshot, nodes=tuple(map(told_anew, before.snapshot.nodes)))
     assert heard(DisruptionInput(changed)) != known
+
+
+def test_what_was_said_of_a_node_goes_with_it() -> None:
+    """Nothing that a verdict depends on changes when its own node goes, so it would be kept for ever."""
+    before, memory = world(), VerdictCache()
+    for each in find_candidates(before, DisruptionClass.GRACEFUL)[0]:
+        memory.find_verdict(before, each)
+    nodes = tuple(s for s in before.snapshot.nodes if s.node and s.node.name != "a")
+    after = DisruptionInput(replace(before.snapshot, nodes=nodes))
+    for each in find_candidates(after, DisruptionClass.GRACEFUL)[0]:
+        memory.find_verdict(after, each)
+    held = {kept.state.node.name for kept in memory._kept.values() if kept.state.node}
+    assert held == {"b", "full"}
