@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from dovetail.api.crds import build_zonal_manifest
+from dovetail.api.zoneshift import ZoneShift
+from dovetail.app.live_cluster import take_snapshot
 from support.aws import CLUSTER
 from support.aws_world import CLAIMS, POOLS, AwsWorld
 from support.stage import virtual
@@ -170,3 +172,31 @@ async def test_an_edit_of_our_own_makes_no_node_drifted() -> None:
         await world.world.settle(400)
         assert [world.says(each, "Drifted") for each in world.claims] == [""] * len(claims)
         assert {each["metadata"]["name"] for each in world.claims} == claims
+
+
+@pytest.mark.spec("FN-3")
+@virtual
+async def test_who_only_looks_plans_no_purchase_in_the_zone() -> None:
+    async with world_of().running() as world:
+        world.default()
+        await shift(world, A)
+        await world.until(lambda: world.dovetail.gates.is_disruption_closed(A), within=40)
+        await world.world.settle(30)
+        shifts = await world.dovetail.kube.list(ZoneShift)
+
+        async def offered(known: tuple[ZoneShift, ...]) -> set[str]:
+            # A process that looks has gates of its own, all open, and only the ZoneShifts to go by.
+            world.dovetail.gates.set_closed(frozenset(), frozenset(), {})
+            found = await take_snapshot(world.dovetail, known, lambda text: None)
+            return {
+                offering.zone
+                for types in found.catalogs
+                for each in types
+                for offering in each.offerings
+                if offering.available
+            }
+
+        assert A in await offered(())
+        seen = await offered(shifts)
+        assert B in seen
+        assert A not in seen

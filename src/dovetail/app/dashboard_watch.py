@@ -268,14 +268,12 @@ class ClusterWatcher:
 
     async def _take_picture(self) -> Picture:
         remarks: list[str] = []
-        snapshot = await take_snapshot(self._sight, remarks.append)
         shifts, moments = tuple(self._shifts), tuple(_list_moments(self._events))
+        snapshot = await take_snapshot(self._sight, shifts, remarks.append)
         problems = (*self._list_lasting_problems(), *dict.fromkeys(remarks))
         picture = await asyncio.to_thread(
             build_picture,
-            SeenCluster(
-                snapshot, settings=self._sight.settings, excluded_zones=list_excluded_zones(self._shifts)
-            ),
+            SeenCluster(snapshot, settings=self._sight.settings, excluded_zones=list_excluded_zones(shifts)),
             self._cluster,
             live=True,
             shifts=shifts,

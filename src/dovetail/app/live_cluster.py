@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from random import Random
@@ -164,13 +164,23 @@ async def refresh_provider(context: ClusterContext) -> None:
     await context.provider.look_around()
 
 
-async def take_snapshot(context: ClusterContext, remark: Callable[[str], None]) -> Snapshot:
-    """The cluster as it is now, with what can be bought."""
+async def take_snapshot(
+    context: ClusterContext, shifts: Iterable[ZoneShift], remark: Callable[[str], None]
+) -> Snapshot:
+    """The cluster as it is now, with what can be bought: nothing in zones that are shifted away."""
+    _close_gates(context, tuple(shifts))
     _mark_disrupted_nodes(context.cluster)
     virtual = context.buffers.resolve_all() if context.buffers is not None else ()
     return context.capture.take_snapshot(
         await _list_offers(context, remark), context.build_options(context.clock.now()), virtual
     )
+
+
+def _close_gates(context: ClusterContext, shifts: tuple[ZoneShift, ...]) -> None:
+    """Close the zones that the controller has closed, as it says in the status of each ZoneShift."""
+    launches = frozenset(each.spec.zone_id for each in shifts if each.status.steps.gate)
+    names = {each.spec.zone_id: each.status.zone_name or each.spec.zone_id for each in shifts}
+    context.gates.set_closed(launches, list_excluded_zones(shifts), {}, names)
 
 
 def _mark_disrupted_nodes(cluster: Cluster) -> None:
@@ -186,11 +196,10 @@ async def _read_cluster(where: ClusterSource, remark: Callable[[str], None]) -> 
         await _fill_all(sight, cluster.connection)
         await sight.provider.prepare()
         await refresh_provider(sight)
-        snapshot = await take_snapshot(sight, remark)
+        shifts = await _list_shifts(sight, cluster.connection)
+        snapshot = await take_snapshot(sight, shifts, remark)
         pods = {pod.full_name: pod for pod in sight.get_informer(Pod)}
-        return SeenCluster(
-            snapshot, pods, sight.settings, await _find_excluded_zones(sight, cluster.connection)
-        )
+        return SeenCluster(snapshot, pods, sight.settings, list_excluded_zones(shifts))
 
 
 async def _detect_provider(transport: Transport) -> str:
@@ -218,14 +227,13 @@ async def _fill_all(context: ClusterContext, connection: Connection) -> None:
             raise error
 
 
-async def _find_excluded_zones(context: ClusterContext, connection: Connection) -> frozenset[str]:
-    """The zones that are shifted away; none where there are no shifts, or nobody may read them."""
+async def _list_shifts(context: ClusterContext, connection: Connection) -> tuple[ZoneShift, ...]:
+    """The cluster's ZoneShifts; none where their kind is not installed, or nobody may read them."""
     try:
-        return list_excluded_zones(
-            each for each in await _list_objects(context, ZoneShift) if isinstance(each, ZoneShift)
-        )
+        found = await _list_objects(context, ZoneShift)
+        return tuple(each for each in found if isinstance(each, ZoneShift))
     except (Gone, NotAuthorized):
-        return frozenset()
+        return ()
     except DovetailError as error:
         raise _describe_failure(connection.server, error) from error
 
