@@ -25,6 +25,7 @@ __all__ = [
     "LogLine",
     "LogMessage",
     "Logger",
+    "audit",
     "build_reference",
     "debug",
     "error",
@@ -47,12 +48,17 @@ LEVELS = {"DEBUG": "DEBUG", "INFO": "INFO", "WARNING": "WARN", "ERROR": "ERROR"}
 
 
 class LogLine:
-    """One line: the logger's name as it is shown, a constant message, and fields."""
+    """One line: the logger's name as it is shown, a constant message, and fields.
 
-    __slots__ = ("fields", "logger", "message")
+    A line `on_record` is written whatever level was asked for, and however many of its kind there are.
+    """
 
-    def __init__(self, logger: str, message: str, fields: Mapping[str, object]) -> None:
-        self.logger, self.message, self.fields = logger, message, fields
+    __slots__ = ("fields", "logger", "message", "on_record")
+
+    def __init__(
+        self, logger: str, message: str, fields: Mapping[str, object], on_record: bool = False
+    ) -> None:
+        self.logger, self.message, self.fields, self.on_record = logger, message, fields, on_record
 
     def __str__(self) -> str:
         """The line for a handler that knows nothing of fields."""
@@ -73,6 +79,11 @@ class Logger:
     def log(self, level: int, message: str, fields: Mapping[str, object]) -> None:
         if self._log.isEnabledFor(level):
             self._log.log(level, LogLine(self._name, message, fields))
+
+    def put_on_record(self, level: int, message: str, fields: Mapping[str, object]) -> None:
+        """Write a line past every level and sampler."""
+        line = LogLine(self._name, message, fields, on_record=True)
+        self._log.handle(self._log.makeRecord(self._log.name, level, "", 0, line, (), None))
 
     def debug(self, message: str, /, **fields: object) -> None:
         self.log(logging.DEBUG, message, fields)
@@ -119,9 +130,17 @@ class LogMessage:
     """A declared message: its level, when it is said, and the keys it carries."""
 
     def __init__(
-        self, text: str, level: int, about: str, keys: Sequence[str], ours: bool, logger: str
+        self,
+        text: str,
+        level: int,
+        about: str,
+        keys: Sequence[str],
+        ours: bool,
+        logger: str,
+        on_record: bool = False,
     ) -> None:
         self.text, self.level, self.about, self.keys, self.ours = text, level, about, tuple(keys), ours
+        self._on_record = on_record
         self._log = get_logger(f"{CONTROLLER}.{logger}" if logger else CONTROLLER)
         if text in MESSAGES:
             raise ValueError(f"the log message {text!r} is declared twice")
@@ -130,10 +149,11 @@ class LogMessage:
     @property
     def heard(self) -> bool:
         """Whether anybody asked for lines of this level; nothing costly is made for nobody."""
-        return self._log.is_enabled(self.level)
+        return self._on_record or self._log.is_enabled(self.level)
 
     def __call__(self, fields: Mapping[str, object] | None = None) -> None:
-        self._log.log(self.level, self.text, dict(fields or {}))
+        say = self._log.put_on_record if self._on_record else self._log.log
+        say(self.level, self.text, dict(fields or {}))
 
 
 def debug(
@@ -155,6 +175,11 @@ def error(
 ) -> LogMessage:
     """A message that somebody may have to act upon; the cause goes into the field `error`."""
     return LogMessage(text, logging.ERROR, about, keys, ours, logger)
+
+
+def audit(text: str, about: str, keys: Sequence[str] = ()) -> LogMessage:
+    """A message of what was written, for those who check on us: never filtered, never sampled."""
+    return LogMessage(text, logging.INFO, about, keys, ours=True, logger="audit", on_record=True)
 
 
 def build_reference(name: str, namespace: str = "") -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from dovetail.api.crds import build_zonal_manifest
 from dovetail.api.zoneshift import ZoneShift
 from dovetail.app.live_cluster import take_snapshot
+from dovetail.runtime import logs
 from support.aws import CLUSTER
 from support.aws_world import CLAIMS, POOLS, AwsWorld
 from support.stage import virtual
@@ -200,3 +202,23 @@ async def test_who_only_looks_plans_no_purchase_in_the_zone() -> None:
         seen = await offered(shifts)
         assert B in seen
         assert A not in seen
+
+
+@pytest.mark.spec("FN-7")
+@virtual
+async def test_every_write_is_on_record_at_any_level(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure_logging("error")
+    async with world_of("--zonal-shift-mode=Both").running() as world:
+        world.default(requirements=[{"key": ZONE, "operator": "In", "values": [A, B]}])
+        await shift(world, A)
+        await world.until(lambda: world.dovetail.gates.is_disruption_closed(A), within=40)
+        await world.world.settle(60)
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    written = [each for each in lines if each["message"] == "zonal shift wrote"]
+    (edit,) = (each for each in written if each["field"] == "requirements")
+    assert (edit["logger"], edit["object"]) == ("controller.audit", "NodePool/default")
+    away = {"key": ZONE, "operator": "NotIn", "values": [A]}
+    assert away in edit["after"]
+    assert away not in edit["before"]
+    assert edit["shift"]
+    assert edit["reason"]

@@ -58,6 +58,7 @@ def configure_logging(level: str = "info", paths: Sequence[str] = ("stdout",), c
     while _files:
         _files.pop().close()
     _files.extend(sink for sink in sinks if isinstance(sink, io.TextIOBase))
+    to_sinks = _Lines(sinks)
     structlog.configure(
         processors=[
             _add_context,
@@ -66,20 +67,34 @@ def configure_logging(level: str = "info", paths: Sequence[str] = ("stdout",), c
             _Layout(commit),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
-        logger_factory=_Lines(sinks),
+        logger_factory=to_sinks,
         cache_logger_on_first_use=False,
     )
     # What libraries say through the standard library joins the same lines, from warnings up; what we say
     # there, at every level that was asked for.
-    logging.basicConfig(handlers=[_ToStructlog()], level=logging.WARNING, force=True)
+    on_record = structlog.wrap_logger(
+        to_sinks,
+        processors=[_add_context, _Layout(commit)],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
+    )
+    logging.basicConfig(handlers=[_ToStructlog(on_record)], level=logging.WARNING, force=True)
     logging.getLogger(ROOT).setLevel(LEVELS[level])
 
 
 class _ToStructlog(logging.Handler):
+    """Hands lines to structlog: those on record past its level and its sampler."""
+
+    def __init__(self, on_record: structlog.typing.FilteringBoundLogger) -> None:
+        super().__init__()
+        self._on_record = on_record
+
     def emit(self, record: logging.LogRecord) -> None:
         said = record.msg if isinstance(record.msg, LogLine) else _read_library_line(record)
-        logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(logger_name=said.logger)
-        logger.bind(**said.fields).log(_find_level(record.levelno), said.message)
+        logger: structlog.typing.FilteringBoundLogger = (
+            self._on_record if said.on_record else structlog.get_logger()
+        )
+        bound = logger.bind(logger_name=said.logger, **said.fields)
+        bound.log(_find_level(record.levelno), said.message)
 
 
 def _read_library_line(record: logging.LogRecord) -> LogLine:

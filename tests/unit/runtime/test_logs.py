@@ -22,7 +22,7 @@ Capture = pytest.CaptureFixture[str]
 
 
 HEARD = messages.info("a node was given a name", "In this test.", ("Node",), ours=True)
-AUDITED = messages.info("a field was written", "In this test.", ("field",), ours=True, logger="audit")
+AUDITED = messages.audit("a field was written", "In this test.", ("field",))
 messages.MESSAGES.pop(HEARD.text), messages.MESSAGES.pop(AUDITED.text)
 
 
@@ -136,6 +136,17 @@ def test_what_is_on_record_has_a_logger_of_its_own(capsys: Capture) -> None:
     AUDITED({"field": "spec.weight"})
     (line,) = lines(capsys)
     assert (line["logger"], line["field"]) == ("controller.audit", "spec.weight")
+
+
+@pytest.mark.spec("FN-7")
+def test_what_is_on_record_is_written_at_every_level_and_never_sampled(capsys: Capture) -> None:
+    logs.configure_logging("error")
+    with logs.bind_context(controller="zonal"):
+        for number in range(500):
+            AUDITED({"field": f"spec.{number}"})
+    found = lines(capsys)
+    assert [each["field"] for each in found] == [f"spec.{number}" for number in range(500)]
+    assert (found[0]["level"], found[0]["controller"]) == ("INFO", "zonal")
 
 
 def test_our_modules_are_heard_at_the_level_that_was_asked_for(capsys: Capture) -> None:

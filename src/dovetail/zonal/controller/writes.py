@@ -14,7 +14,7 @@ from dovetail.api.core import Node
 from dovetail.api.meta import Kind, Object, ObjectMeta
 from dovetail.api.nodepool import NodePool
 from dovetail.errors import DovetailError
-from dovetail.logs import get_logger, info
+from dovetail.logs import audit, get_logger
 from dovetail.metrics import counter
 from dovetail.ports import Kube
 
@@ -126,12 +126,10 @@ def _patch_annotations(now: Mapping[str, str], wanted: Mapping[str, str]) -> lis
 
 
 KEPT = 1000
-WROTE = info(
+WROTE = audit(
     "zonal shift wrote",
     "The zonal controller changed one field of one object, or would have in a dry run.",
     ("object", "field", "before", "after", "shift", "reason"),
-    ours=True,
-    logger="audit",
 )
 
 
