@@ -32,8 +32,6 @@ R = TypeVar("R")
 T = TypeVar("T", bound=Object)
 S = TypeVar("S", bound=Object, contravariant=True)
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
-# Turns of the loop until a controller reads what woke it: the queue's getter, its worker, one to spare.
-TURNS_TO_WAKE = 3
 Trouble = Callable[[DovetailError], None]
 
 
@@ -107,8 +105,6 @@ class Follower(Generic[T]):
         self._on_trouble, self._on_contact = options.on_trouble, options.on_contact
         self._streams_lists = True
         self._version = ""
-        # Objects that changed since anybody had a turn to look at them.
-        self._unseen: set[tuple[str, str]] = set()
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -188,28 +184,19 @@ class Follower(Generic[T]):
                 async for batch in lines:
                     patience.reschedule(loop.time() + self._pace.silence)
                     for line in batch:
-                        listing = await self._take_line(line, listing)
+                        listing = self._take_line(line, listing)
                     said = True
                     if not listing:
                         self._on_contact()
                     # A long list arrives batch upon batch; others get their turn in between.
-                    await (asyncio.sleep(0) if listing else self._let_woken_look())
+                    await asyncio.sleep(0)
         except TimeoutError:
             if listing:
                 raise _NeverEnded from None
             raise Retry(f"watching {self._kind.KIND}: silent for {self._pace.silence:.0f} s") from None
         return listing, said
 
-    async def _let_woken_look(self) -> None:
-        """Whoever a change woke looks at it before the next one is folded in.
-
-        An object may be in a state only briefly, and on a busy machine the next change has arrived already.
-        """
-        self._unseen.clear()
-        for _ in range(TURNS_TO_WAKE):
-            await asyncio.sleep(0)
-
-    async def _take_line(self, line: bytes, listing: bool) -> bool:
+    def _take_line(self, line: bytes, listing: bool) -> bool:
         """Fold one line in; returns whether the list is still coming."""
         event = self._reader.read_line(line)
         if event.type == "BOOKMARK":
@@ -221,10 +208,6 @@ class Follower(Generic[T]):
         if listing:
             self._sink.add_listed((obj,) if isinstance(obj, self._kind) else ())
             return True
-        key = obj.metadata.namespace, obj.metadata.name
-        if key in self._unseen:
-            await self._let_woken_look()
-        self._unseen.add(key)
         if event.type == "DELETED" or not isinstance(obj, self._kind):
             self._sink.apply_removal(obj.metadata.namespace, obj.metadata.name)
         else:

@@ -11,11 +11,9 @@ import msgspec
 import pytest
 
 from dovetail.api.core import Node
-from dovetail.controllers.base import DONE, Backoff, Result
 from dovetail.errors import DovetailError, Retry
 from dovetail.runtime.informer import Informer
 from dovetail.runtime.kube import KubeClient
-from dovetail.runtime.manager import Manager
 from dovetail.runtime.transport import ApiReply, ApiRequest, Lines
 from dovetail.runtime.watch import Follower, WatchOptions
 from dovetail.sim.clock import VirtualClock, run_virtual
@@ -275,50 +273,3 @@ def test_a_long_stream_resets_the_pauses() -> None:
     found = follow([Stream(*LISTED, then="break"), *broken, Stream(then="break", after=150)], seconds=600)
     assert found.times[7] - found.times[6] > 20, "by then it was patient"
     assert 0.8 <= found.times[8] - found.times[7] - 150 <= 1.6
-
-
-class Noticing:
-    """A controller that notes the version of each node it is woken for."""
-
-    name, singleton, concurrency, triggers = "noticing", False, 10, ()
-    backoff = Backoff(first=1.0, last=8.0)
-
-    def __init__(self, nodes: Informer[Node]) -> None:
-        self._nodes = nodes
-        self.seen: list[str] = []
-
-    async def reconcile(self, key: str) -> Result:
-        found = self._nodes.get(key)
-        self.seen.append(f"{key}@{found.metadata.resource_version if found else 'gone'}")
-        return DONE
-
-
-@pytest.mark.parametrize("batches", [1, 2])
-def test_a_state_of_a_moment_is_seen_by_whoever_it_wakes(batches: int) -> None:
-    """A node was unhealthy and is well again before we have read of either: both are looked at."""
-    changes = [line("MODIFIED", node("a", version)) for version in (12, 13)]
-
-    class Late(Stream):
-        async def __aiter__(self) -> AsyncIterator[list[bytes]]:
-            yield list(LISTED)
-            await asyncio.sleep(10)
-            for number in range(0, 2, 2 // batches):
-                yield changes[number : number + 2 // batches]
-            await asyncio.Event().wait()
-
-    async def main() -> list[str]:
-        clock = VirtualClock()
-        informer = Informer(Node)
-        noticing, manager = Noticing(informer), Manager(clock, Random(0))
-        queue = manager.add(noticing)
-        informer.on_change(lambda before, now: queue.add(now.name) if before and now else None)
-        kube = KubeClient(Script(clock, [Late()], []), clock)
-        follower = Follower(kube, Node, informer, clock=clock, rng=Random(1))
-        tasks = asyncio.create_task(manager.run()), asyncio.create_task(follower.run())
-        await clock.sleep(60)
-        manager.stop()
-        tasks[1].cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        return noticing.seen
-
-    assert run_virtual(main()) == ["a@12", "a@13"]
