@@ -44,6 +44,7 @@ class FleetAws:
         rtt: float = 0.02,
         seed: int = 0,
         visibility: tuple[int, int] = (30, 180),
+        receives: tuple[int, int] = (10, 5),
         world: SimulatedAws | None = None,
     ) -> None:
         self.fleet, self.clock, self.rtt = fleet, clock, rtt
@@ -59,12 +60,12 @@ class FleetAws:
         self.tags = {id: fleet.build_tags(cluster) for cluster, ids in fleet.clusters.items() for id in ids}
         self.ids = list(self.tags)
         self.tables: dict[str, dict[str, Mapping[str, Any]]] = {}
-        self._found_queues(visibility)
+        self._found_queues(visibility, receives)
 
-    def _found_queues(self, visibility: tuple[int, int]) -> None:
+    def _found_queues(self, visibility: tuple[int, int], receives: tuple[int, int]) -> None:
         dead = self.sim.queues.add(DLQ, {"MessageRetentionPeriod": "1209600"})
         self.sim.queues.add(PARK, {"MessageRetentionPeriod": "1209600"})
-        for name, seconds, most in zip(CENTRAL, visibility, (10, 5), strict=True):
+        for name, seconds, most in zip(CENTRAL, visibility, receives, strict=True):
             policy = json.dumps({"deadLetterTargetArn": dead.arn, "maxReceiveCount": most})
             self.sim.queues.add(name, {"VisibilityTimeout": str(seconds), "RedrivePolicy": policy})
         for cluster in self.fleet.clusters:

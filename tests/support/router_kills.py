@@ -47,9 +47,10 @@ async def serving(
 ) -> AsyncIterator[tuple[FleetAws, str]]:
     """The fleet's AWS over HTTP; gives it and its address."""
     clock = SystemClock()
-    aws = FleetAws(
-        fleet, clock, visibility=visibility, world=FleetWorld(clock, 0, fleet.region, fleet.account)
-    )
+    world = FleetWorld(clock, 0, fleet.region, fleet.account)
+    # Messages are hidden for seconds here, not minutes: on a slow machine one that waits its turn is received
+    # many times, and is no dead letter for that.
+    aws = FleetAws(fleet, clock, visibility=visibility, receives=(1000, 1000), world=world)
     FleetWorld.described = staticmethod(aws._described)
     # A client that is killed in the middle of a request is no news here, and is elsewhere.
     log = logging.getLogger("aiohttp.server")
