@@ -21,6 +21,7 @@ from dovetail.api.cron import parse_schedule
 from dovetail.api.manifests import Document, ManifestComplaint, Severity, parse_manifests
 from dovetail.api.manifests.typed_fields import WrongField, find_unknown_fields, locate_error, suggest_name
 from dovetail.api.meta import Record
+from dovetail.history.asking import suggest_kind
 from dovetail.history.record import RecordKind, RecordSeverity
 from dovetail.settings.durations import parse_duration
 
@@ -250,24 +251,7 @@ def _check_rule(path: str, rule: NotifyRule) -> Iterator[WrongField]:
 def _check_kinds(path: str, kinds: Iterable[str]) -> Iterator[WrongField]:
     for number, kind in enumerate(kinds):
         if kind not in list(RecordKind):
-            yield f"{path}[{number}]", f'there is no kind "{kind}"{_suggest_kind(kind)}'
-
-
-# What people call these who come from other tools.
-_OTHER_WORDS = {
-    "terminated": "Gone",
-    "deleted": "Gone",
-    "removed": "Gone",
-    "created": "Ordered",
-    "held": "Blocked",
-}
-
-
-def _suggest_kind(kind: str) -> str:
-    for word, ours in _OTHER_WORDS.items():
-        if kind.lower().endswith(word) and f"{kind[: -len(word)]}{ours}" in list(RecordKind):
-            return f"; did you mean {kind[: -len(word)]}{ours}?"
-    return suggest_name(kind, RecordKind)
+            yield f"{path}[{number}]", f'there is no kind "{kind}"{suggest_kind(kind)}'
 
 
 def _check_quiet(path: str, quiet: QuietHours) -> Iterator[WrongField]:

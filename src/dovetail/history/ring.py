@@ -89,6 +89,11 @@ class HistoryRing:
         return len(self._entries)
 
     @property
+    def enabled(self) -> bool:
+        """Whether anything is kept at all."""
+        return self._keep > 0 and self._most > 0
+
+    @property
     def oldest(self) -> float | None:
         """The time of the oldest record, in seconds since 1970."""
         heads = [kept[0] for kept in (self._verdicts, self._others) if kept]
@@ -97,7 +102,7 @@ class HistoryRing:
     def note_record(self, record: DecisionRecord) -> bool:
         """Keep a record; false when it is known already or the ring is switched off."""
         known = int(record.id, 16)
-        if known in self._by_id or self._keep <= 0 or self._most <= 0:
+        if known in self._by_id or not self.enabled:
             return False
         serial, self._next = self._next, self._next + 1
         time = record.time.timestamp()
@@ -126,6 +131,16 @@ class HistoryRing:
     def list_names(self) -> Iterator[str]:
         """Every name that something is known of, for suggestions."""
         return iter(self._by_name)
+
+    def list_pools(self) -> set[str]:
+        """Every NodePool that something is known of."""
+        return {entry.pool for entry in self._entries.values()} - {""}
+
+    def knows_name(self, name: str) -> bool:
+        """Whether any record is found by this name; every one is found by none."""
+        if name.startswith("pool/"):
+            return name.removeprefix("pool/") in self.list_pools()
+        return not name or bool(self._list_serials(_strip_prefix(name)))
 
     def _read_age(self, serial: int) -> tuple[float, int]:
         return self._entries[serial].time, serial
