@@ -37,6 +37,8 @@ class ApiRequest(msgspec.Struct, frozen=True):
     content_type: str = "application/json"
     timeout: float = 60.0
     """Seconds until the answer must be there, or, of a stream, its beginning."""
+    known: str = ""
+    """The ETag of what the caller has already; an answer that is the same is a 304."""
 
     def __repr__(self) -> str:
         # Without the body: what is written may be a secret, and this may end up in a log.
@@ -192,6 +194,8 @@ class HttpTransport:
         headers = {"User-Agent": self._user_agent, "Accept": "application/json"}
         if request.body is not None:
             headers["Content-Type"] = request.content_type
+        if request.known:
+            headers["If-None-Match"] = request.known
         return headers
 
     async def close(self) -> None:

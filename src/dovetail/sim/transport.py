@@ -113,6 +113,7 @@ class LocalTransport:
             accept="application/json",
             content_type=request.content_type if request.body is not None else "",
             agent=self._user_agent,
+            if_none_match=request.known,
             user=_USER,
             body=request.body or b"",
         )

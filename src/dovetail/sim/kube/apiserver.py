@@ -36,6 +36,7 @@ from dovetail.sim.kube.verbs.writes import ObjectWriter
 if TYPE_CHECKING:
     from dovetail.ports import Clock
     from dovetail.sim.kube.core import Core
+    from dovetail.sim.kube.http.proxies import ServiceBackend
     from dovetail.sim.kube.store import StoreEvent
     from dovetail.sim.kube.types import TypeInfo
     from dovetail.sim.kube.verbs.deletes import Deleter
@@ -134,6 +135,8 @@ class ApiServer:
         self.definitions = CrdRegistrar(core, deleter, writer)
         self.event_expiry = EventExpiry(core)
         self.namespace_defaults: NamespaceDefaults | None = None
+        # Who stands behind a Service in this process, by namespace, name and the name of the port.
+        self.backends: dict[tuple[str, str, str], ServiceBackend] = {}
         self._seed_objects()
 
     @property

@@ -227,6 +227,11 @@ def not_implemented(message: str) -> ApiError:
     return ApiError(501, "NotImplemented", message)
 
 
+def service_unavailable(message: str) -> ApiError:
+    """Nobody is there to answer for now."""
+    return ApiError(503, "ServiceUnavailable", message)
+
+
 def internal_error(message: str) -> ApiError:
     """The server cannot answer, through no fault of the client's."""
     return ApiError(500, "InternalError", f"Internal error occurred: {message}")

@@ -15,6 +15,7 @@ from dovetail.sim.kube.types import (
 
 SCALE = Subresource("scale", "Scale", group="autoscaling", version="v1")
 ALL = ("all",)
+PROXIED = ("create", "delete", "get", "patch", "update")
 
 _POD_FIELDS = (
     "spec.nodeName",
@@ -165,6 +166,7 @@ def _list_core_types() -> tuple[TypeInfo, ...]:
             "svc",
             categories=ALL,
             status=True,
+            subs=(Subresource("proxy", "ServiceProxyOptions", PROXIED),),
             selectable_fields=("spec.clusterIP", "spec.type"),
             create_on_update=True,
         ),

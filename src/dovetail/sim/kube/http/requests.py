@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dovetail.api.schema.causes import Cause
 from dovetail.sim.kube import status
 from dovetail.sim.kube.http.bodies import find_patch_kind, parse_media_type, read_object, read_patch
+from dovetail.sim.kube.http.proxies import answer_proxied
 from dovetail.sim.kube.http.replies import (
     build_document_reply,
     build_event_encoder,
@@ -224,6 +225,8 @@ async def _answer_object_request(
     api.handler.subresources.refuse_containers(route.info, route.key, route.subresource, verb)
     if route.info.deprecation_warning:
         request.warnings.append(route.info.deprecation_warning)
+    if route.subresource == "proxy":
+        return answer_proxied(api, request, route)
     choose_form(
         request.accept
     )  # before anything is written: a write whose answer cannot be shown must not happen

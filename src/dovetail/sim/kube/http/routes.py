@@ -29,13 +29,17 @@ class NotServed(LookupError):
 
 @dataclass(frozen=True, slots=True)
 class ApiRoute:
-    """What an object path names. `watching` is the deprecated `/watch/` prefix."""
+    """What an object path names. `watching` is the deprecated `/watch/` prefix.
+
+    `beyond` is what a path has below a proxy: a path of the service's own.
+    """
 
     info: TypeInfo
     namespace: str = ""
     name: str = ""
     subresource: str = ""
     watching: bool = False
+    beyond: tuple[str, ...] = ()
 
     @property
     def key(self) -> Key:
@@ -89,6 +93,9 @@ def find_route(registry: TypeRegistry, parts: list[str]) -> ApiRoute:
     own_part = len(rest) == 3 and rest[2] in _NAMESPACE_PARTS
     if rest[0] == "namespaces" and len(rest) >= 3 and not own_part:
         namespace, rest = rest[1], rest[2:]
+    beyond: list[str] = []
+    if rest[2:3] == ["proxy"]:
+        rest, beyond = rest[:3], rest[3:]
     info = registry.find_type(group, version, rest[0])
     if info is None or len(rest) > 3 or not all(rest):
         raise status.unknown_resource()
@@ -98,7 +105,7 @@ def find_route(registry: TypeRegistry, parts: list[str]) -> ApiRoute:
         raise status.unknown_resource()
     if subresource and info.find_subresource(subresource) is None:
         raise status.unknown_resource()
-    return ApiRoute(info, namespace, name, subresource, watching)
+    return ApiRoute(info, namespace, name, subresource, watching, tuple(beyond))
 
 
 _VALIDATIONS = ("Strict", "Warn", "Ignore")
