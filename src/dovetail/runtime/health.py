@@ -19,6 +19,7 @@ from aiohttp import web
 from dovetail.api.meta import Kind
 from dovetail.errors import DovetailError
 from dovetail.runtime import metrics
+from dovetail.runtime.history_server import HistoryServer, build_history_handler
 from dovetail.runtime.http_listener import HttpListener, start_listener
 from dovetail.runtime.kube import KubeClient
 
@@ -115,9 +116,12 @@ def cache_page(made: Callable[[], bytes], now: Callable[[], float] = perf_counte
 
 
 def build_metrics_app(
-    *, profiling: bool = False, exposition: Callable[[], bytes] = metrics.render_exposition
+    *,
+    profiling: bool = False,
+    exposition: Callable[[], bytes] = metrics.render_exposition,
+    history: HistoryServer | None = None,
 ) -> web.Application:
-    """`/metrics`, and with profiling what a developer asks of a running process."""
+    """`/metrics`, `/history` of a controller, and with profiling what a developer asks of a process."""
 
     page = cache_page(exposition)
 
@@ -126,6 +130,8 @@ def build_metrics_app(
 
     app = web.Application()
     app.add_routes([web.get("/metrics", show)])
+    if history is not None:
+        app.add_routes([web.get("/history", build_history_handler(history))])
     if profiling:
         app.add_routes(web.get(f"/debug/pprof/{name}", show) for name, show in PROFILES.items())
     return app

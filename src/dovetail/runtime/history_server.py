@@ -1,0 +1,116 @@
+"""`GET /history`: the records that the leader remembers, as JSON lines, newest first. It only reads.
+
+A follower remembers nothing, and says who leads. The answer carries an ETag, since when is remembered, and,
+for a name nothing is known of, the nearest one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from datetime import UTC, datetime
+from hashlib import sha256
+from time import perf_counter
+from typing import Protocol
+from urllib.parse import quote
+
+from aiohttp import web
+
+from dovetail.errors import BadInput
+from dovetail.history.asking import build_query, find_nearest_name
+from dovetail.history.record import encode_record
+from dovetail.history.ring import HistoryQuery, HistoryRing
+from dovetail.ports import Clock
+from dovetail.runtime.transport import ApiReply
+
+__all__ = ["LEADER", "NEAREST", "REMEMBERS", "HistoryServer", "LeaderView", "build_history_handler"]
+
+REMEMBERS, NEAREST, LEADER = "Dovetail-Remembers-Since", "Dovetail-Nearest-Name", "Dovetail-Leader"
+TEXT, LINES = "text/plain; charset=utf-8", "application/jsonl; charset=utf-8"
+GZIP_FROM = 64 * 1024
+# Whoever asks again and again gets a fifth of the loop's time at most.
+REST, LONGEST_REST = 4.0, 2.0
+
+
+class LeaderView(Protocol):
+    """Whether this process leads, and otherwise who does, as far as it knows."""
+
+    @property
+    def leading(self) -> bool: ...
+
+    @property
+    def leader(self) -> str: ...
+
+
+class HistoryServer:
+    """Answers questions about what the leader has decided."""
+
+    def __init__(self, ring: HistoryRing, clock: Clock, view: LeaderView | None = None) -> None:
+        self._ring = ring
+        self._clock = clock
+        self._view = view
+
+    def answer(self, pairs: Iterable[tuple[str, str]], known: str = "") -> ApiReply:
+        """The answer to the parameters of a URL; `known` is the ETag of what the caller has already."""
+        if self._view is not None and not self._view.leading:
+            return _refuse_following(self._view.leader)
+        if not self._ring.enabled:
+            return _build_text(404, "no history is kept here: HISTORY_KEEP is 0s")
+        try:
+            query = build_query(pairs, self._clock.now())
+        except BadInput as error:
+            return _build_text(400, str(error))
+        found = self._ring.find_records(query)
+        body = b"".join(encode_record(record) + b"\n" for record in found)
+        headers = {"ETag": f'"{sha256(body).hexdigest()[:32]}"', "Cache-Control": "no-cache"}
+        oldest = self._ring.oldest
+        if oldest is not None:
+            headers[REMEMBERS] = _format_time(oldest)
+        nearest = self._find_nearest(query) if not found else ""
+        if nearest:
+            headers[NEAREST] = quote(nearest, safe="/")
+        if headers["ETag"] in (tag.strip().removeprefix("W/") for tag in known.split(",")):
+            return ApiReply(304, b"", headers)
+        return ApiReply(200, body, {**headers, "Content-Type": LINES})
+
+    def _find_nearest(self, query: HistoryQuery) -> str:
+        """The name that was probably meant, where nothing is known of the one that was asked for."""
+        if self._ring.knows_name(query.name):
+            return ""
+        pools = query.name.startswith("pool/")
+        names = self._ring.list_pools() if pools else self._ring.list_names()
+        nearest = find_nearest_name(query.name, names)
+        return f"pool/{nearest}" if nearest and pools else nearest
+
+
+def _format_time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _refuse_following(leader: str) -> ApiReply:
+    told = f"this process does not lead; {leader} does" if leader else "no process leads yet"
+    reply = _build_text(503, f"{told}, and the history is the leader's")
+    return ApiReply(reply.status, reply.body, {**reply.headers, LEADER: quote(leader, safe="_")})
+
+
+def _build_text(status: int, sentence: str) -> ApiReply:
+    return ApiReply(status, f"{sentence}\n".encode("utf-8", "replace"), {"Content-Type": TEXT})
+
+
+def build_history_handler(server: HistoryServer) -> Callable[[web.Request], Awaitable[web.Response]]:
+    """The same over HTTP, one answer at a time, with a rest after each."""
+    turn, free_at = asyncio.Lock(), float("-inf")
+
+    async def show(request: web.Request) -> web.Response:
+        nonlocal free_at
+        async with turn:
+            await asyncio.sleep(max(0.0, free_at - perf_counter()))
+            began = perf_counter()
+            reply = server.answer(request.query.items(), request.headers.get("If-None-Match", ""))
+            free_at = perf_counter() + min(REST * (perf_counter() - began), LONGEST_REST)
+        response = web.Response(status=reply.status, body=reply.body or None, headers=dict(reply.headers))
+        if len(reply.body) > GZIP_FROM:
+            response.enable_compression()
+        return response
+
+    return show
