@@ -16,7 +16,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from dovetail.api.labels import GROWTH
-from dovetail.app.scenario_run import play_scenario
+from dovetail.play import play_scenario
 from dovetail.sim.report import RunReport, render_text
 from dovetail.sim.scenario import Scenario, ScenarioEvent
 from dovetail.sim.scenario_file import read_scenario

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from dovetail.app.scenario_run import play_scenario
+from dovetail.play import play_scenario
 from dovetail.sim.scenario import ReplicaCurve, Scenario, ScenarioPool, ScenarioWorkload
 
 from .registry import Figure, scenario

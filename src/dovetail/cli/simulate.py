@@ -13,10 +13,10 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from dovetail.app.scenario_run import play_scenario
 from dovetail.cli.views.files import expect_writable, write_file
 from dovetail.cli.views.output import Output, OutputOption, print_note, print_structured, print_text
 from dovetail.errors import BadInput, Misconfigured
+from dovetail.play import play_scenario
 from dovetail.runtime import logs
 from dovetail.sim.report import RunReport, build_document, render_side_by_side, render_text
 from dovetail.sim.report_page import render_page

@@ -4,9 +4,9 @@ It decides nothing and writes nothing. A view turns a picture of the cluster int
 or JSON, so that neither can say what the other does not.
 """
 
+from dovetail.picture import Moment, Picture
 from dovetail.web.app import Dashboard, ShownCluster
 from dovetail.web.page import WebPage, build_document
-from dovetail.web.picture import Moment, Picture
 from dovetail.web.views import find_page
 
 __all__ = ["Dashboard", "Moment", "Picture", "ShownCluster", "WebPage", "build_document", "find_page"]

@@ -14,8 +14,8 @@ import msgspec
 from aiohttp import web
 
 from dovetail import __version__
+from dovetail.picture import Picture
 from dovetail.web.page import WebPage, build_document
-from dovetail.web.picture import Picture
 from dovetail.web.render import PageFrame, render_inside, render_page, render_problem
 from dovetail.web.views import find_page
 

@@ -18,7 +18,7 @@ import pytest
 import yaml
 from pyarrow import parquet
 
-from dovetail.app.scenario_run import play_scenario
+from dovetail.play import play_scenario
 from dovetail.sim.report import render_text
 from dovetail.sim.report_page import render_page
 from dovetail.sim.scenario import ScenarioObjective

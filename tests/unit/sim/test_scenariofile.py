@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovetail.app.scenario_run import play_scenario
 from dovetail.errors import BadInput, DovetailError
+from dovetail.play import play_scenario
 from dovetail.sim.scenario_file import parse_scenario, read_scenario
 
 HEAD = "apiVersion: dovetail.sh/v1alpha1\nkind: Scenario\nduration: 2m\n"

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from dovetail.app.scenario_run import play_scenario
 from dovetail.errors import BadInput
+from dovetail.play import play_scenario
 from dovetail.sim.report import render_text
 from dovetail.sim.scenario import (
     PoolDrift,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from dovetail.app.scenario_run import play_scenario
+from dovetail.play import play_scenario
 from dovetail.sim.scenario import ReplicaCurve, Scenario, ScenarioEvent, ScenarioPool, ScenarioWorkload
 
 ALONE = {

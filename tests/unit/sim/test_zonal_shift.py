@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from dovetail.app import scenario_run
 from dovetail.app.controller import Dovetail
-from dovetail.app.scenario_run import play_scenario
 from dovetail.errors import BadInput
+from dovetail.play import play_scenario, scenario_run
 from dovetail.settings import Settings
 from dovetail.sim.report import ShiftResult, build_document, render_shift, render_text
 from dovetail.sim.scenario import (

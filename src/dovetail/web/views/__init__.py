@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from dovetail.picture import Picture
 from dovetail.web.page import WebPage
-from dovetail.web.picture import Picture
 from dovetail.web.views.disruption import build_disruption_page
 from dovetail.web.views.nodes import build_node_page, build_nodes_page
 from dovetail.web.views.overview import build_events_page, build_overview_page

@@ -6,6 +6,7 @@ from collections import Counter
 from datetime import timedelta
 
 from dovetail.disruption.command import Command
+from dovetail.picture import Picture
 from dovetail.settings import durations
 from dovetail.web.page import (
     HOURS_A_MONTH,
@@ -21,7 +22,6 @@ from dovetail.web.page import (
     text_cell,
     word_cell,
 )
-from dovetail.web.picture import Picture
 from dovetail.web.views.nodes import link_node
 
 __all__ = ["build_disruption_page"]

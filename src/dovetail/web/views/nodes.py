@@ -5,6 +5,7 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from dovetail.api import labels
+from dovetail.picture import Picture, ResourceLoad
 from dovetail.scheduling.model import state_node as states
 from dovetail.scheduling.model.resources import compute_nano_requests
 from dovetail.scheduling.model.snapshot import StateNode
@@ -24,7 +25,6 @@ from dovetail.web.page import (
     text_cell,
     word_cell,
 )
-from dovetail.web.picture import Picture, ResourceLoad
 
 __all__ = ["build_node_page", "build_nodes_page", "build_tile", "describe_load", "link_node"]
 

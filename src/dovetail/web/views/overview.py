@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dovetail.picture import Moment, Picture
 from dovetail.scheduling.model import state_node as states
 from dovetail.web.page import (
     HOURS_A_MONTH,
@@ -17,7 +18,6 @@ from dovetail.web.page import (
     text_cell,
     word_cell,
 )
-from dovetail.web.picture import Moment, Picture
 from dovetail.web.views.nodes import build_tile, describe_load
 from dovetail.web.views.pools import build_pool_table
 from dovetail.web.views.shifts import build_zone_table

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import isinf
 
+from dovetail.picture import Picture
 from dovetail.scheduling.bill import sum_known_prices
 from dovetail.scheduling.model.plan import PlannedNode
 from dovetail.web.page import (
@@ -19,7 +20,6 @@ from dovetail.web.page import (
     prose_cell,
     text_cell,
 )
-from dovetail.web.picture import Picture
 
 __all__ = ["build_plan_page"]
 

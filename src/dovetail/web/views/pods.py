@@ -5,6 +5,7 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from dovetail.api.pod import Pod
+from dovetail.picture import Picture
 from dovetail.scheduling.model.reasons import Decision
 from dovetail.scheduling.model.resources import compute_nano_requests
 from dovetail.web.page import (
@@ -20,7 +21,6 @@ from dovetail.web.page import (
     text_cell,
     word_cell,
 )
-from dovetail.web.picture import Picture
 
 __all__ = ["build_pod_page", "build_pods_page"]
 

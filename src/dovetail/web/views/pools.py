@@ -5,6 +5,7 @@ from __future__ import annotations
 from dovetail.api import conditions
 from dovetail.api.nodepool import Budget, NodePool
 from dovetail.disruption.budgets import list_budgets
+from dovetail.picture import Picture
 from dovetail.scheduling.model import state_node as states
 from dovetail.scheduling.model.resources import convert_to_nano
 from dovetail.scheduling.model.snapshot import StateNode
@@ -21,7 +22,6 @@ from dovetail.web.page import (
     text_cell,
     word_cell,
 )
-from dovetail.web.picture import Picture
 
 __all__ = ["build_pool_table", "build_pools_page"]
 

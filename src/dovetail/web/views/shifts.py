@@ -6,6 +6,7 @@ from collections import Counter
 
 from dovetail.api import labels
 from dovetail.api.zoneshift import ZoneShift
+from dovetail.picture import Picture
 from dovetail.scheduling.model import state_node as states
 from dovetail.web.page import (
     Cell,
@@ -18,7 +19,6 @@ from dovetail.web.page import (
     text_cell,
     word_cell,
 )
-from dovetail.web.picture import Picture
 
 __all__ = ["build_shifts_page", "build_zone_table"]
 

@@ -33,7 +33,7 @@ from dovetail.sim.world import World
 from dovetail.zonal.policy_map import read_policy
 from dovetail.zonal.wiring import find_namespace
 
-__all__ = ["OnProgress", "play_scenario"]
+__all__ = ["OnProgress", "OnStart", "ScenarioRun", "play_scenario"]
 
 DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 # Leases are most of what happens in a calm cluster: half as many still tell silence from life in time.
@@ -42,22 +42,31 @@ HEARTBEAT = 20.0
 OnProgress = Callable[[float, str], bool]
 
 
-def play_scenario(story: Scenario, told: OnProgress | None = None) -> RunReport:
-    """Play a scenario through. The same story and seed give the same report, byte for byte."""
-    return run_virtual(_run_scenario(story, told or (lambda share, moment: False)))
+@dataclass(frozen=True, slots=True)
+class ScenarioRun:
+    """One scenario while it is played: the simulated cluster, and the autoscaler that runs in it."""
 
-
-@dataclass
-class _Run:
     story: Scenario
     world: World
     dovetail: Dovetail
-    stage: ScenarioPlayer
-    measure: RunRecorder
-    told: OnProgress
+    player: ScenarioPlayer
+    recorder: RunRecorder
 
 
-async def _run_scenario(story: Scenario, told: OnProgress) -> RunReport:
+# Told once, when everything is put together and nothing has happened yet.
+OnStart = Callable[[ScenarioRun], None]
+
+
+def play_scenario(
+    story: Scenario, told: OnProgress | None = None, on_start: OnStart | None = None
+) -> RunReport:
+    """Play a scenario through. The same story and seed give the same report, byte for byte."""
+    return run_virtual(
+        _run_scenario(story, told or (lambda share, moment: False), on_start or (lambda run: None))
+    )
+
+
+async def _run_scenario(story: Scenario, told: OnProgress, on_start: OnStart) -> RunReport:
     clock = VirtualClock(story.start)
     world = World(clock, story.seed, options=SimClusterOptions(KubeletOptions(heartbeat=HEARTBEAT)))
     for definition in (
@@ -83,32 +92,34 @@ async def _run_scenario(story: Scenario, told: OnProgress) -> RunReport:
     )
     assert isinstance(dovetail.cloud, VolatileCloud)
     dovetail.cloud.keep_books(world.server.store)
-    run = _Run(story, world, dovetail, ScenarioPlayer(story, world, dovetail.cloud), RunRecorder(world), told)
+    player = ScenarioPlayer(story, world, dovetail.cloud)
+    run = ScenarioRun(story, world, dovetail, player, RunRecorder(world))
     shifts = ShiftRecorder(world) if story.shifts else None
+    on_start(run)
     async with world.running():
         working = asyncio.create_task(dovetail.run())
-        run.stage.set_up()
-        await _run_steps(run)
+        player.set_up()
+        await _run_steps(run, told)
         dovetail.stop()
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
-    return build_report(story, run.measure, shifts.list_results() if shifts is not None else ())
+    return build_report(story, run.recorder, shifts.list_results() if shifts is not None else ())
 
 
-async def _run_steps(run: _Run) -> None:
-    story, stage, clock = run.story, run.stage, run.world.clock
+async def _run_steps(run: ScenarioRun, told: OnProgress) -> None:
+    story, player, clock = run.story, run.player, run.world.clock
     length, step = story.length.total_seconds(), parse_duration(story.step).total_seconds()
     every = parse_duration(story.floor_every).total_seconds() if story.floor_every else 0.0
     asked = 0.0
-    run.measure.take_sample()
-    while stage.second < length:
-        stage.run_step()
-        await clock.sleep(min(step, length - stage.second))
+    run.recorder.take_sample()
+    while player.second < length:
+        player.run_step()
+        await clock.sleep(min(step, length - player.second))
         floor = 0.0
-        if every and (stage.second - asked >= every or stage.second >= length):
-            asked, floor = stage.second, await _find_floor(run.dovetail)
-        run.measure.take_sample(stage.wanted, floor)
-        if run.told(stage.second / length, clock.now().strftime("%a %d %b %H:%M")):
+        if every and (player.second - asked >= every or player.second >= length):
+            asked, floor = player.second, await _find_floor(run.dovetail)
+        run.recorder.take_sample(player.wanted, floor)
+        if told(player.second / length, clock.now().strftime("%a %d %b %H:%M")):
             return
 
 

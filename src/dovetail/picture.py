@@ -1,4 +1,7 @@
-"""What the dashboard shows: the cluster at one instant, and what Dovetail says about it. Frozen."""
+"""What a screen shows: the cluster at one instant, and what Dovetail says about it. Frozen.
+
+It stands below the dashboard, so that a terminal can show the same without it.
+"""
 
 from __future__ import annotations
 
