@@ -177,9 +177,9 @@ def error(
     return LogMessage(text, logging.ERROR, about, keys, ours, logger)
 
 
-def audit(text: str, about: str, keys: Sequence[str] = ()) -> LogMessage:
-    """A message of what was written, for those who check on us: never filtered, never sampled."""
-    return LogMessage(text, logging.INFO, about, keys, ours=True, logger="audit", on_record=True)
+def audit(text: str, about: str, keys: Sequence[str] = (), *, logger: str = "audit") -> LogMessage:
+    """A message of what was written or decided, for those who check on us: never filtered, never sampled."""
+    return LogMessage(text, logging.INFO, about, keys, ours=True, logger=logger, on_record=True)
 
 
 def build_reference(name: str, namespace: str = "") -> dict[str, str]:

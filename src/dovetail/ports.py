@@ -8,15 +8,30 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import ParamSpec, Protocol, TypeVar
+from typing import NamedTuple, ParamSpec, Protocol, TypeVar
 
 from dovetail.api.labels import Flavour
 from dovetail.api.meta import Amounts, Kind, Object, Record
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
+from dovetail.history.chain import LogEnd
+from dovetail.history.record import DecisionRecord
 from dovetail.scheduling.model.instance_types import InstanceType
 
-__all__ = ["Clock", "Cloud", "Compute", "Instance", "Kube", "Recorder", "RegistrationHook", "RepairPolicy"]
+__all__ = [
+    "Clock",
+    "Cloud",
+    "Compute",
+    "Instance",
+    "Kube",
+    "LogPace",
+    "LogSink",
+    "LogTerm",
+    "Recorder",
+    "RegistrationHook",
+    "RepairPolicy",
+    "RunBlocking",
+]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -173,3 +188,50 @@ class Cloud(Protocol):
 
     async def find_drift_reason(self, claim: NodeClaim) -> str:
         """Why the instance no longer is what its class asks for; empty when it is."""
+
+
+class RunBlocking(Protocol):
+    """Where work that waits for disks is done: in a thread, or at once in simulated time."""
+
+    def __call__(self, work: Callable[[], R], /) -> Awaitable[R]: ...
+
+
+class LogPace(NamedTuple):
+    """How long records are collected before they are written, in seconds, and how many bytes at most."""
+
+    every: float
+    most_bytes: int
+
+
+class LogTerm(NamedTuple):
+    """The time one leader writes: the record it begins with, and whether it still lasts."""
+
+    record: DecisionRecord
+    lasts: Callable[[], bool]
+
+
+class LogSink(Protocol):
+    """A place records are written to and read back from. Failures come as errors.py names them."""
+
+    @property
+    def to(self) -> str:
+        """How metrics and messages call it: file, s3."""
+
+    @property
+    def pace(self) -> LogPace:
+        """How it likes to be written to."""
+
+    async def open_term(self, term: LogTerm) -> LogEnd | None:
+        """Find where the log ends, and get ready to go on from there."""
+
+    async def write_lines(self, lines: Sequence[bytes]) -> int:
+        """Keep these lines, all of them or none; how many bytes were written. It may be called again."""
+
+    async def keep_up(self) -> float | None:
+        """Do what is due beside writing; the seconds until something is due again."""
+
+    async def read_back(self, since: datetime, most: int) -> list[DecisionRecord]:
+        """The newest records since then, oldest first."""
+
+    async def close(self) -> None:
+        """Let go of what is open."""

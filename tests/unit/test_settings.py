@@ -24,6 +24,7 @@ from dovetail.settings import (
     examine_settings,
     read_settings,
 )
+from dovetail.settings.decision_log import LogPlace
 from dovetail.settings.value_kinds import Rate
 from dovetail.settings.zonal import ZonalPolicy
 
@@ -39,6 +40,8 @@ CORE: dict[str, tuple[str, Any]] = {
     "CONSOLIDATION_MIN_SAVING_PERCENT": ("--consolidation-min-saving-percent", 0.0),
     "CONSOLIDATION_REST": ("--consolidation-rest", timedelta()),
     "CPU_REQUESTS": ("--cpu-requests", 1000),
+    "DECISION_LOG": ("--decision-log", ()),
+    "DECISION_LOG_KEEP": ("--decision-log-keep", timedelta(hours=720)),
     "DISABLE_CLUSTER_STATE_OBSERVABILITY": ("--disable-cluster-state-observability", False),
     "DISABLE_CONTROLLER_WARMUP": ("--disable-controller-warmup", True),
     "DISABLE_LEADER_ELECTION": ("--disable-leader-election", False),
@@ -133,6 +136,15 @@ OTHER: dict[str, tuple[str, Any]] = {
     "CONSOLIDATION_MIN_SAVING_PERCENT": ("7.5", 7.5),
     "CONSOLIDATION_REST": ("30m", timedelta(minutes=30)),
     "CPU_REQUESTS": ("2500", 2500),
+    "DECISION_LOG": (
+        "log,file:/var/lib/dovetail,s3://trail/prod/eu",
+        (
+            LogPlace("log"),
+            LogPlace("file", folder="/var/lib/dovetail"),
+            LogPlace("s3", bucket="trail", prefix="prod/eu"),
+        ),
+    ),
+    "DECISION_LOG_KEEP": ("24h", timedelta(hours=24)),
     "DISABLE_CLUSTER_STATE_OBSERVABILITY": ("true", True),
     "DISABLE_CONTROLLER_WARMUP": ("false", False),
     "DISABLE_LEADER_ELECTION": ("true", True),
@@ -264,6 +276,13 @@ def test_the_environment_wins_over_the_default_and_the_flag_over_both(variable: 
         ("HEALTH_PROBE_PORT", "-1", "a port number from 0 to 65535"),
         ("HEALTH_PROBE_PORT", "٣", "a port number"),
         ("CPU_REQUESTS", "1_000", "a whole number of millicores"),
+        ("DECISION_LOG", "stdout", "'stdout' is no place for a log"),
+        ("DECISION_LOG", "file:decisions", "names no folder"),
+        ("DECISION_LOG", "file:/a,file:/b", "file is there twice"),
+        ("DECISION_LOG", "s3://", "names no bucket"),
+        ("DECISION_LOG", "s3://Trail/x", "names no bucket"),
+        ("DECISION_LOG", "s3://trail/../x", "names no prefix"),
+        ("DECISION_LOG_KEEP", "1m", "a duration of 1h or longer"),
         ("MEMORY_LIMIT", "9223372036854775808", "a whole number"),
         ("KUBE_CLIENT_QPS", "1.5", "a whole number"),
         ("BATCH_IDLE_DURATION", "1d", 'a duration such as 10s or 1m30s (time: unknown unit "d"'),

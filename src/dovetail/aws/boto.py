@@ -21,6 +21,7 @@ import botocore.exceptions
 import botocore.session
 from botocore import xform_name
 from botocore.config import Config
+from botocore.response import StreamingBody
 from botocore.utils import IMDSRegionProvider
 
 from dovetail import __version__
@@ -172,6 +173,7 @@ class BotoAws:
         try:
             client = self._find_client(service, retried)
             answer: dict[str, Any] = getattr(client, xform_name(operation))(**parameters)
+            _read_body(answer)
         except (botocore.exceptions.ClientError, botocore.exceptions.BotoCoreError) as error:
             meant, repeats = translate_error(f"{service}:{operation}", error)
             _count_request(service, operation, meant.code, perf_counter() - started, repeats)
@@ -220,6 +222,13 @@ class BotoAws:
         fresh = get_session()
         fresh._credentials = DeferredRefreshableCredentials(fetcher.fetch_credentials, "assume-role")
         return boto3.Session(botocore_session=fresh, region_name=self._region)
+
+
+def _read_body(answer: dict[str, Any]) -> None:
+    """What S3 lets flow is read here, in the thread, so that an answer is a value."""
+    body = answer.get("Body")
+    if isinstance(body, StreamingBody):
+        answer["Body"] = body.read()
 
 
 def _own_session(region: str) -> boto3.Session:

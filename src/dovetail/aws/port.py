@@ -14,7 +14,10 @@ __all__ = ["NOT_LEADING", "Answer", "Aws", "FencedAws", "check_fence", "list_pag
 Answer = Mapping[str, Any]
 
 # How a service asks for its next page: the token's name in the answer, and in the request.
-TOKENS = (("NextToken", "NextToken"), ("nextToken", "nextToken"), ("Marker", "Marker"))
+TOKENS = (
+    *(("NextToken", "NextToken"), ("nextToken", "nextToken"), ("Marker", "Marker")),
+    ("NextContinuationToken", "ContinuationToken"),
+)
 
 
 class Aws(Protocol):

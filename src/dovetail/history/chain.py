@@ -66,6 +66,12 @@ class DecisionChain:
         self._prev, self._seq = (end.digest if end else ""), 0
         return self.link_record(replace(record, lost_after=end.seq if end else None))
 
+    def skip_records(self, count: int) -> tuple[int, int]:
+        """Pass over the numbers of records that could not be written: the first and the last of them."""
+        first = self._seq + 1
+        self._seq += count
+        return first, self._seq
+
     def declare_gap(self, record: DecisionRecord, first: int, last: int) -> bytes:
         """The line that says which records of this term could not be written."""
         assert record.kind is RecordKind.LOG_GAP, "a gap is declared by LogGap"
@@ -77,6 +83,14 @@ class DecisionChain:
         line = encode_record(replace(record, seq=self._seq, prev=self._prev))
         self._prev = digest_line(line)
         return line
+
+    def link_line(self, line: bytes) -> bytes:
+        """The line of the next record, given as `encode_record` wrote it: what is added comes last."""
+        self._seq += 1
+        prev = b',"prev":"%s"' % self._prev.encode() if self._prev else b""
+        linked = b'%s,"seq":%d%s}' % (line[:-1], self._seq, prev)
+        self._prev = digest_line(linked)
+        return linked
 
 
 def find_log_end(data: bytes) -> LogEnd | None:

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
 from dovetail.settings import value_kinds
+from dovetail.settings.decision_log import DECISION_LOG, LogPlace
 from dovetail.settings.gates import AWS_FEATURE_GATES, FEATURE_GATES, AWSFeatureGates, FeatureGates
 from dovetail.settings.scheduler import SCHEDULER_CONFIG, SchedulerConfig
 from dovetail.settings.value_kinds import RATE, Rate, SettingKind
@@ -94,6 +95,15 @@ class Settings:
         value_kinds.MILLICORES,
         "1000",
         "millicores the container requests; more let more work run at once (0 or less counts as 1000)",
+    )
+    decision_log: tuple[LogPlace, ...] = _set(
+        DECISION_LOG,
+        "",
+        "where every decision is logged, numbered and chained: log, file:/folder and s3://bucket/prefix; "
+        "empty for nowhere",
+    )
+    decision_log_keep: timedelta = _set(
+        value_kinds.HOURS, "720h", "how long the files of a decision log in a folder are kept"
     )
     disable_cluster_state_observability: bool = _set(
         value_kinds.BOOLEAN,

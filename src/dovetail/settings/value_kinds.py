@@ -148,6 +148,9 @@ WINDOW = SettingKind(
 INTERVAL = SettingKind(
     "a duration of 1m or longer", _duration_from(timedelta(minutes=1)), durations.render_duration
 )
+HOURS = SettingKind(
+    "a duration of 1h or longer", _duration_from(timedelta(hours=1)), durations.render_duration
+)
 TEXT: SettingKind[str] = SettingKind("any text", str, blank=True)
 LIST = SettingKind("a list with commas between its items", _parse_list, ",".join, blank=True)
 URL = SettingKind("an absolute URL with a host, such as https://10.0.0.1:443", _parse_url, blank=True)

@@ -14,8 +14,8 @@ from dovetail.history.chain import (
     find_log_end,
     read_part_order,
 )
-from dovetail.history.record import RecordKind, decode_record
-from support.decision_records import LEADER, Stamping, as_part, write_term
+from dovetail.history.record import RecordKind, decode_record, encode_record
+from support.decision_records import LEADER, Stamping, as_part, one_of_each, write_term
 
 
 def fault_of(*parts: LogPart, head: str = "") -> ChainFault:
@@ -31,6 +31,24 @@ def test_records_are_numbered_from_one_and_hold_the_digest_of_the_one_before() -
     assert [record.prev for record in records] == ["", *map(digest_line, lines[:-1])]
     assert records[0].kind is RecordKind.TERM_BEGAN
     assert b"lostAfter" not in lines[0]
+
+
+def test_a_line_is_linked_as_its_record_would_be() -> None:
+    by_record, by_line = DecisionChain(), DecisionChain()
+    for record in one_of_each():
+        assert by_line.link_line(encode_record(record)) == by_record.link_record(record)
+    assert by_line.seq == by_record.seq == len(RecordKind)
+
+
+def test_numbers_that_are_passed_over_are_declared_in_their_place() -> None:
+    chain, stamp = DecisionChain(), Stamping()
+    lines = [chain.begin_term(stamp(RecordKind.TERM_BEGAN, f"log/{LEADER}")), chain.link_record(stamp())]
+    first, last = chain.skip_records(40)
+    lines += [chain.declare_gap(stamp(RecordKind.LOG_GAP, f"log/{LEADER}"), first, last)]
+    lines += [chain.link_record(stamp())]
+    assert [decode_record(line).seq for line in lines] == [1, 2, 43, 44]
+    found = check_chain([as_part(line + b"\n" for line in lines)])
+    assert (found.declared_gaps, found.fault) == (1, None)
 
 
 def test_two_leaders_in_turn_give_one_chain_with_two_terms() -> None:
