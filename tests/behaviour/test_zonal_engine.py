@@ -9,7 +9,7 @@ import pytest
 
 from dovetail.api.crds import build_zonal_manifest
 from dovetail.api.zoneshift import ZoneShift
-from dovetail.app.live_cluster import take_snapshot
+from dovetail.app.live_cluster import take_situation
 from dovetail.runtime import logs
 from support.aws import CLUSTER
 from support.aws_world import CLAIMS, POOLS, AwsWorld
@@ -189,7 +189,7 @@ async def test_who_only_looks_plans_no_purchase_in_the_zone() -> None:
         async def offered(known: tuple[ZoneShift, ...]) -> set[str]:
             # A process that looks has gates of its own, all open, and only the ZoneShifts to go by.
             world.dovetail.gates.set_closed(frozenset(), frozenset(), {})
-            found = await take_snapshot(world.dovetail, known, lambda text: None)
+            found = (await take_situation(world.dovetail, known, lambda text: None)).snapshot
             return {
                 offering.zone
                 for types in found.catalogs

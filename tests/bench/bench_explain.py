@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from dovetail.api.pod import Affinity, PodAffinity, PodAffinityTerm
-from dovetail.app.cluster_source import SeenCluster
-from dovetail.app.snapshot_file import encode_snapshot
 from dovetail.cli.views.nodes import explain_node
 from dovetail.cli.views.output import LEFT_OUT
 from dovetail.cli.views.pods import explain_pod
 from support.builders import pod
 from support.explain_snapshots import world
+from support.seen_clusters import encode_world, see
 from support.up_process import up
 
 from .registry import Figure, best_of, scenario
@@ -41,7 +40,7 @@ STUCK = {
 @scenario("explain: a pod among 1,000 nodes")
 def stuck_pods() -> Iterator[Figure]:
     for why, waiting in STUCK.items():
-        seen = SeenCluster(world(NODES, [waiting]))
+        seen = see(world(NODES, [waiting]))
         assert explain_pod(seen, "default/stuck").nearest
         cost = best_of(3, lambda seen=seen: explain_pod(seen, "default/stuck"))  # type: ignore[misc]
         yield Figure(f"a pod that {why}", cost, "s", 1.0)
@@ -52,13 +51,13 @@ def whole_command() -> Iterator[Figure]:
     snapshot = world(NODES, [STUCK["asks for too much"]])
     with tempfile.TemporaryDirectory(prefix="dovetail-") as folder:
         file = Path(folder) / "snapshot.json"
-        file.write_bytes(encode_snapshot(snapshot))
+        file.write_bytes(encode_world(snapshot))
         for name, code in (("stuck", LEFT_OUT), ("node-0500", 0)):
             costs = [_explain(name, code, "--snapshot", str(file)) for _ in range(3)]
             wall, cost = min(wall for wall, _ in costs), min(cost for _, cost in costs)
             yield Figure(f"dovetail explain {name}, from a file, processor time", cost, "s", 1.0)
             yield Figure(f"dovetail explain {name}, from a file", wall, "s")
-    cost = best_of(3, lambda: explain_node(SeenCluster(snapshot), snapshot.nodes[NODES // 2]))
+    cost = best_of(3, lambda: explain_node(see(snapshot), snapshot.nodes[NODES // 2]))
     yield Figure("a node, in process", cost, "s", 0.5)
 
 

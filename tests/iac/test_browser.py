@@ -8,12 +8,12 @@ from pathlib import Path
 
 from aiohttp.test_utils import TestServer
 
-from dovetail.app.snapshot_file import encode_snapshot
 from dovetail.web import Dashboard, Moment, ShownCluster
 from dovetail.web.views import MENU
 from support.browser import browser
 from support.dashboard_snapshots import disrupted, pictured
 from support.dashboards import POOL, dashboard, until
+from support.seen_clusters import encode_world
 from support.up_process import up
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -55,7 +55,7 @@ async def test_a_live_cluster_is_followed_in_a_browser_without_loading_a_page_ag
 
 async def test_every_page_is_shown_by_day_and_by_night_without_a_complaint(tmp_path: Path) -> None:
     file = tmp_path / "world.json"
-    file.write_bytes(encode_snapshot(disrupted()))
+    file.write_bytes(encode_world(disrupted()))
     async with dashboard(tmp_path, "--snapshot", str(file)) as address, browser(tmp_path / "browser") as tab:
         for scheme in ("light", "dark"):
             await tab.media(scheme)

@@ -7,11 +7,12 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from dovetail.api.pod import Pod
-from dovetail.app.cluster_source import ClusterSource, SeenCluster
+from dovetail.app.cluster_source import ClusterSource
 from dovetail.app.dashboard_watch import build_picture
 from dovetail.cli.plan import _read_world
 from dovetail.scheduling.model.snapshot import Snapshot
 from dovetail.web import Picture
+from support.seen_clusters import see
 
 __all__ = ["busy", "disrupted", "pictured"]
 
@@ -29,4 +30,4 @@ def busy(*pods: Pod) -> Snapshot:
 
 
 def pictured(snapshot: Snapshot, *, live: bool = False) -> Picture:
-    return build_picture(SeenCluster(snapshot), "test.example", live=live)
+    return build_picture(see(snapshot), "test.example", live=live)

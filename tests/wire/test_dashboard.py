@@ -10,17 +10,17 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from dovetail.app.snapshot_file import encode_snapshot
 from dovetail.web.views import MENU
 from support.commands import dovetail, process
 from support.dashboard_snapshots import disrupted
 from support.dashboards import PATIENCE, POOL, dashboard, probed, twin, until
+from support.seen_clusters import encode_world
 from support.up_process import up
 
 
 async def test_a_snapshot_is_shown_without_a_cluster(tmp_path: Path) -> None:
     file = tmp_path / "world.json"
-    file.write_bytes(encode_snapshot(disrupted()))
+    file.write_bytes(encode_world(disrupted()))
 
     async with dashboard(tmp_path, "--snapshot", str(file)) as address:
         nodes = (await twin(address, "nodes"))["nodes"]

@@ -18,7 +18,6 @@ from urllib.request import urlopen
 import pytest
 
 from dovetail.api.crds import build_manifests, build_zonal_manifest
-from dovetail.app.snapshot_file import encode_snapshot
 from dovetail.runtime.clock import SystemClock
 from dovetail.sim.aws import SimulatedAws
 from dovetail.sim.aws.wire.server import serve_aws
@@ -27,6 +26,7 @@ from support.builders import owner, pod
 from support.commands import Ended, dovetail, process
 from support.disruption import pdb, scene, state
 from support.https_apiserver import DEFINITIONS, Secured, secured
+from support.seen_clusters import encode_world
 from support.two_servers import free_ports
 from support.worlds import instance_type, offering
 
@@ -418,7 +418,7 @@ def snapshot(folder: Path, *, picky: bool) -> str:
     states = [state(f"node-{each.name}", each, of=SOLD, zone="za") for each in lost]
     states.append(state("node-b", pod("q", cpu="3", node="node-b"), of=SOLD, zone="zb"))
     file = folder / "world.json"
-    file.write_bytes(encode_snapshot(scene(*states, types=(SOLD,), pdbs=[pdb(allowed=1)]).snapshot))
+    file.write_bytes(encode_world(scene(*states, types=(SOLD,), pdbs=[pdb(allowed=1)]).snapshot))
     return str(file)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import ClassVar
 
@@ -17,7 +17,6 @@ __all__ = [
     "ZoneShift",
     "ZoneShiftSpec",
     "ZoneShiftStatus",
-    "list_excluded_zones",
 ]
 
 # Deleting a ZoneShift is an operator's cancel: the object stays until everything is as it was.
@@ -95,10 +94,3 @@ class ZoneShift(Object, frozen=True):
 
     spec: ZoneShiftSpec = ZoneShiftSpec()
     status: ZoneShiftStatus = ZoneShiftStatus()
-
-
-def list_excluded_zones(shifts: Iterable[ZoneShift]) -> frozenset[str]:
-    """The names of zones in which the controller takes no node away by choice, as it said itself."""
-    return frozenset(
-        each.status.zone_name or each.spec.zone_id for each in shifts if each.status.steps.disruption
-    )

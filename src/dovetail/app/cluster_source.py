@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dovetail.api.pod import Pod
+from dovetail.disruption.situation import Situation
 from dovetail.errors import BadInput
 from dovetail.scheduling.model.snapshot import Snapshot
 from dovetail.settings import Settings
@@ -52,15 +53,15 @@ def read_own_settings() -> Settings:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SeenCluster:
-    """A cluster as it was: the snapshot; of a live one, its pods by name and its controller's settings.
+    """A cluster as it was: its Situation; of a live one, its pods by name and its controller's settings."""
 
-    `excluded_zones` are the names of zones that are shifted away: no node there is disrupted by choice.
-    """
-
-    snapshot: Snapshot
+    situation: Situation
     pods: Mapping[str, Pod] = field(default_factory=dict)
     settings: Settings = field(default_factory=read_own_settings)
-    excluded_zones: frozenset[str] = frozenset()
+
+    @property
+    def snapshot(self) -> Snapshot:
+        return self.situation.snapshot
 
     def __repr__(self) -> str:
         # asyncio.run looks at the repr of what it returns; ten thousand pods in words take a second.

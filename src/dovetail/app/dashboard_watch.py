@@ -11,15 +11,15 @@ from random import Random
 from typing import Any
 
 from dovetail.api.meta import Kind, Object
-from dovetail.api.zoneshift import ZoneShift, list_excluded_zones
+from dovetail.api.zoneshift import ZoneShift
 from dovetail.app.cluster_context import DISPENSABLE
 from dovetail.app.cluster_source import SeenCluster
-from dovetail.app.live_cluster import OURS, LiveCluster, refresh_provider, take_snapshot
+from dovetail.app.live_cluster import OURS, LiveCluster, refresh_provider, take_situation
 from dovetail.app.solved_plan import (
     FEW,
     SolvedPlan,
     build_disruption_input,
-    solve_snapshot,
+    solve_situation,
 )
 from dovetail.disruption.report import build_report
 from dovetail.errors import BadInput, DovetailError, Gone, NotAuthorized
@@ -62,7 +62,7 @@ def build_picture(
 ) -> Picture:
     """What `dovetail plan`, `plan --disruption` and `explain` would say of this world, put together."""
     snapshot, cache = seen.snapshot, DecisionCache() if cache is None else cache
-    found = solve_snapshot(snapshot, len(snapshot.pods) > FEW, lambda step: None, cache)
+    found = solve_situation(seen.situation, len(snapshot.pods) > FEW, lambda step: None, cache)
     report = build_report(build_disruption_input(seen, found.plan, cache))
     return Picture(
         cluster,
@@ -269,11 +269,11 @@ class ClusterWatcher:
     async def _take_picture(self) -> Picture:
         remarks: list[str] = []
         shifts, moments = tuple(self._shifts), tuple(_list_moments(self._events))
-        snapshot = await take_snapshot(self._sight, shifts, remarks.append)
+        situation = await take_situation(self._sight, shifts, remarks.append)
         problems = (*self._list_lasting_problems(), *dict.fromkeys(remarks))
         picture = await asyncio.to_thread(
             build_picture,
-            SeenCluster(snapshot, settings=self._sight.settings, excluded_zones=list_excluded_zones(shifts)),
+            SeenCluster(situation, settings=self._sight.settings),
             self._cluster,
             live=True,
             shifts=shifts,

@@ -18,11 +18,12 @@ from dovetail.api.meta import Kind, Object
 from dovetail.api.nodepool import NodePool
 from dovetail.api.overlay import NodeOverlay
 from dovetail.api.pod import Pod
-from dovetail.api.zoneshift import ZoneShift, list_excluded_zones
+from dovetail.api.zoneshift import ZoneShift
 from dovetail.app.cluster_context import DISPENSABLE, ClusterContext, ContextOptions
 from dovetail.app.cluster_source import AUTO, ClusterSource, SeenCluster
 from dovetail.app.published_settings import PublishedSettings, read_published
 from dovetail.controllers.provider_port import MakeProvider
+from dovetail.disruption.situation import Situation
 from dovetail.errors import DovetailError, Expired, Gone, Misconfigured, NotAuthorized, Retry
 from dovetail.providers.factory import AwsReach, choose_provider
 from dovetail.runtime.clock import SystemClock
@@ -32,12 +33,13 @@ from dovetail.runtime.transport import USER_AGENT, ApiRequest, Transport
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.node_overlays import apply_overlays
-from dovetail.scheduling.model.snapshot import Snapshot
 from dovetail.settings import Settings, examine_settings
 from dovetail.settings.table import BY_VARIABLE
 from dovetail.state.cluster import Cluster
+from dovetail.state.situation import build_situation
+from dovetail.zonal.model.gates import read_zone_gates
 
-__all__ = ["OURS", "LiveCluster", "open_cluster", "read_cluster", "refresh_provider", "take_snapshot"]
+__all__ = ["OURS", "LiveCluster", "open_cluster", "read_cluster", "refresh_provider", "take_situation"]
 
 AT_ONCE = 4  # lists under way: each of them costs a connection, and that a handshake
 TRIES = 3  # a list that changes faster than it can be read is begun again this often
@@ -164,23 +166,24 @@ async def refresh_provider(context: ClusterContext) -> None:
     await context.provider.look_around()
 
 
-async def take_snapshot(
+async def take_situation(
     context: ClusterContext, shifts: Iterable[ZoneShift], remark: Callable[[str], None]
-) -> Snapshot:
+) -> Situation:
     """The cluster as it is now, with what can be bought: nothing in zones that are shifted away."""
-    _close_gates(context, tuple(shifts))
+    zones = read_zone_gates(shifts)
+    context.gates.set_closed(frozenset(zones.closed), zones.excluded, {}, zones.closed)
     _mark_disrupted_nodes(context.cluster)
     virtual = context.buffers.resolve_all() if context.buffers is not None else ()
-    return context.capture.take_snapshot(
+    snapshot = context.capture.take_snapshot(
         await _list_offers(context, remark), context.build_options(context.clock.now()), virtual
     )
-
-
-def _close_gates(context: ClusterContext, shifts: tuple[ZoneShift, ...]) -> None:
-    """Close the zones that the controller has closed, as it says in the status of each ZoneShift."""
-    launches = frozenset(each.spec.zone_id for each in shifts if each.status.steps.gate)
-    names = {each.spec.zone_id: each.status.zone_name or each.spec.zone_id for each in shifts}
-    context.gates.set_closed(launches, list_excluded_zones(shifts), {}, names)
+    return build_situation(
+        snapshot,
+        context.settings,
+        excluded_zones=zones.excluded,
+        closed_zones=zones.closed,
+        returned_zones=zones.returned,
+    )
 
 
 def _mark_disrupted_nodes(cluster: Cluster) -> None:
@@ -197,9 +200,9 @@ async def _read_cluster(where: ClusterSource, remark: Callable[[str], None]) -> 
         await sight.provider.prepare()
         await refresh_provider(sight)
         shifts = await _list_shifts(sight, cluster.connection)
-        snapshot = await take_snapshot(sight, shifts, remark)
+        situation = await take_situation(sight, shifts, remark)
         pods = {pod.full_name: pod for pod in sight.get_informer(Pod)}
-        return SeenCluster(snapshot, pods, sight.settings, list_excluded_zones(shifts))
+        return SeenCluster(situation, pods, sight.settings)
 
 
 async def _detect_provider(transport: Transport) -> str:

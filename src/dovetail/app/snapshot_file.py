@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
-from msgspec.structs import replace
 
-from dovetail.api import labels
-from dovetail.api.meta import Object
-from dovetail.api.pod import Pod, Volume
-from dovetail.app.cluster_source import ClusterSource, SeenCluster
+from dovetail.app.cluster_source import ClusterSource, SeenCluster, read_own_settings
+from dovetail.disruption.situation import Situation
 from dovetail.errors import BadInput
 from dovetail.scheduling.model import snapshot_codec
-from dovetail.scheduling.model.snapshot import Snapshot, SnapshotPool, StateNode, Storage
+from dovetail.scheduling.model.annotations import strip_annotations
+from dovetail.scheduling.model.snapshot import Snapshot
+from dovetail.settings import read_settings
+from dovetail.state.situation import build_situation
 
-__all__ = ["FORMAT", "encode_snapshot", "find_cluster", "read_snapshot", "strip_annotations"]
+__all__ = ["FORMAT", "encode_snapshot", "find_cluster", "read_snapshot"]
 
 STDIN = "-"
-FORMAT = "dovetail-snapshot/1"
+FORMAT = "dovetail-snapshot/2"
+# Files without a Situation: what else is known was read from the environment of whoever looked at them.
+OLD_FORMAT = "dovetail-snapshot/1"
 ADVICE = "take one with `dovetail snapshot -o FILE`"
-# People and tools keep all sorts of things in annotations, whole manifests among them.
-KEPT = labels.POD_ANNOTATIONS_READ | {labels.BIND_COMPLETED, labels.DEFAULT_STORAGE_CLASS}
-KEPT_DOMAINS = (labels.KARPENTER, labels.KARPENTER_AWS, labels.KARPENTER_KWOK, labels.DOVETAIL)
-
-O = TypeVar("O", bound=Object)  # noqa: E741 - O for object
 
 
 def find_cluster(file: str, where: ClusterSource, remark: Callable[[str], None]) -> SeenCluster:
@@ -41,18 +37,31 @@ def find_cluster(file: str, where: ClusterSource, remark: Callable[[str], None])
     return read_cluster(where, remark)
 
 
-def encode_snapshot(world: Snapshot, excluded_zones: frozenset[str] = frozenset()) -> bytes:
-    """The snapshot's own bytes, which say in addition how to read them and which zones are shifted away."""
-    parts = msgspec.json.decode(
-        snapshot_codec.encode_snapshot(strip_annotations(world)), type=dict[str, msgspec.Raw]
-    )
-    zones = {"excluded_zones": sorted(excluded_zones)} if excluded_zones else {}
-    return msgspec.json.encode({"format": FORMAT} | zones | parts) + b"\n"
+def encode_snapshot(seen: SeenCluster) -> bytes:
+    """The snapshot's own bytes, beside them how to read them, the Situation and the settings behind it."""
+    stripped = strip_annotations(seen.snapshot)
+    parts = msgspec.json.decode(snapshot_codec.encode_snapshot(stripped), type=dict[str, msgspec.Raw])
+    known = seen.situation.with_snapshot(Snapshot())
+    head = {
+        "format": FORMAT,
+        "provider": seen.settings.provider,
+        "settings": seen.settings.list_deciding(),
+        "situation": msgspec.Raw(snapshot_codec.encode_part(known)),
+    }
+    return msgspec.json.encode(head | parts) + b"\n"
 
 
 class _Head(msgspec.Struct):
     format: str
     excluded_zones: frozenset[str] = frozenset()
+
+
+class _Situation(msgspec.Struct):
+    """What a file of the second format holds beside the snapshot."""
+
+    situation: Situation
+    provider: str = "kwok"
+    settings: dict[str, str] = {}
 
 
 def read_snapshot(path: str) -> SeenCluster:
@@ -67,81 +76,18 @@ def read_snapshot(path: str) -> SeenCluster:
         head = msgspec.json.decode(data, type=_Head)
     except (msgspec.MsgspecError, UnicodeError) as error:
         raise BadInput(f"reading the snapshot {name}: it is not one; {ADVICE}") from error
-    if head.format != FORMAT:
+    if head.format not in (FORMAT, OLD_FORMAT):
         raise BadInput(
-            f"reading the snapshot {name}: its format is {head.format!r} and this version reads {FORMAT!r}; "
-            "take it again with this version"
+            f"reading the snapshot {name}: its format is {head.format!r} and this version reads {FORMAT!r} "
+            f"and {OLD_FORMAT!r}; take it again with this version"
         )
     try:
-        return SeenCluster(snapshot_codec.decode_snapshot(data), excluded_zones=head.excluded_zones)
+        snapshot = snapshot_codec.decode_snapshot(data)
+        if head.format == OLD_FORMAT:
+            own = read_own_settings()
+            return SeenCluster(build_situation(snapshot, own, excluded_zones=head.excluded_zones), {}, own)
+        known = msgspec.json.decode(data, type=_Situation)
     except (msgspec.MsgspecError, ValueError, IndexError) as error:
         raise BadInput(f"reading the snapshot {name}: it is damaged ({error}); {ADVICE}") from error
-
-
-def strip_annotations(world: Snapshot) -> Snapshot:
-    """The same world with only those annotations that decisions read."""
-    storage = world.storage
-    return replace(
-        world,
-        pools=tuple(_strip_pool(pool) for pool in world.pools),
-        nodes=tuple(_strip_node(state) for state in world.nodes),
-        pods=tuple(_strip_pod(pod) for pod in world.pods),
-        moving=tuple(_strip_pod(pod) for pod in world.moving),
-        virtual=tuple(_strip_pod(pod) for pod in world.virtual),
-        daemons=tuple(_strip_pod(pod) for pod in world.daemons),
-        budgets=tuple(_strip_object(budget) for budget in world.budgets),
-        services=tuple(_strip_object(service) for service in world.services),
-        storage=Storage(
-            claims={name: _strip_object(claim) for name, claim in storage.claims.items()},
-            volumes={name: _strip_object(volume) for name, volume in storage.volumes.items()},
-            classes={name: _strip_object(each) for name, each in storage.classes.items()},
-        ),
-    )
-
-
-def _strip_node(state: StateNode) -> StateNode:
-    return replace(
-        state,
-        node=None if state.node is None else _strip_object(state.node),
-        claim=None if state.claim is None else _strip_object(state.claim),
-        pods=tuple(_strip_pod(pod) for pod in state.pods),
-    )
-
-
-def _strip_pool(pool: SnapshotPool) -> SnapshotPool:
-    nodepool = _strip_object(pool.nodepool)
-    template = nodepool.spec.template
-    metadata = replace(template.metadata, annotations=_keep_annotations(template.metadata.annotations))
-    spec = replace(nodepool.spec, template=replace(template, metadata=metadata))
-    return replace(pool, nodepool=replace(nodepool, spec=spec))
-
-
-def _strip_pod(pod: Pod) -> Pod:
-    bare = _strip_object(pod)
-    if not any(volume.ephemeral for volume in pod.spec.volumes):
-        return bare
-    volumes = tuple(_strip_volume(volume) for volume in pod.spec.volumes)
-    return replace(bare, spec=replace(pod.spec, volumes=volumes))
-
-
-def _strip_volume(volume: Volume) -> Volume:
-    template = volume.ephemeral.volume_claim_template if volume.ephemeral else None
-    if volume.ephemeral is None or template is None:
-        return volume
-    template = replace(template, metadata=replace(template.metadata, annotations={}))
-    return replace(volume, ephemeral=replace(volume.ephemeral, volume_claim_template=template))
-
-
-def _strip_object(obj: O) -> O:
-    if not obj.annotations:
-        return obj
-    return replace(obj, metadata=replace(obj.metadata, annotations=_keep_annotations(obj.annotations)))
-
-
-def _keep_annotations(annotations: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in annotations.items() if key in KEPT or _is_ours(key)}
-
-
-def _is_ours(key: str) -> bool:
-    domain = key.partition("/")[0]
-    return any(domain == each or domain.endswith(f".{each}") for each in KEPT_DOMAINS)
+    settings = read_settings((), known.settings, provider=known.provider)
+    return SeenCluster(known.situation.with_snapshot(snapshot), {}, settings)

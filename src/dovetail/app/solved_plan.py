@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import resource
 import sys
 import time
@@ -14,11 +15,10 @@ from msgspec.structs import replace
 from dovetail.api.pod import Pod
 from dovetail.app.cluster_source import SeenCluster
 from dovetail.disruption.inputs import DisruptionInput
-from dovetail.disruption.policy import add_default_annotations, read_default_annotations
+from dovetail.disruption.situation import Situation, decide_plan
 from dovetail.scheduling.bill import sum_known_prices
 from dovetail.scheduling.explain import NearMiss, find_near_misses
 from dovetail.scheduling.missing_resources import MissingResource, find_missing_resources
-from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.capacity_buffers import count_virtual_pods_by_node
 from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.plan import Plan
@@ -31,7 +31,7 @@ __all__ = [
     "SolvedPlan",
     "build_disruption_input",
     "peak_bytes",
-    "solve_snapshot",
+    "solve_situation",
 ]
 
 # Up to so many pods the plan is the very one the controller would make; beyond it, the first complete one.
@@ -93,7 +93,22 @@ class SolvedPlan:
         return find_near_misses(self.snapshot, self.plan, self.cache) if self.plan.unschedulable else {}
 
 
-def solve_snapshot(
+def solve_situation(
+    situation: Situation, quick: bool, step: Callable[[str], None], cache: DecisionCache | None = None
+) -> SolvedPlan:
+    """The plan for a cluster as its controller would make it; pods that wait for a zone are deferred."""
+    cache = DecisionCache() if cache is None else cache
+    solved: list[SolvedPlan] = []
+
+    def find_plan(snapshot: Snapshot) -> Plan:
+        solved.append(_solve_snapshot(snapshot, quick, step, cache))
+        return solved[0].plan
+
+    plan = decide_plan(situation, find_plan=find_plan)
+    return dataclasses.replace(solved[0], snapshot=situation.snapshot, plan=plan)
+
+
+def _solve_snapshot(
     snapshot: Snapshot, quick: bool, step: Callable[[str], None], cache: DecisionCache | None = None
 ) -> SolvedPlan:
     """The plan for a world: the first complete one, or that and then the best."""
@@ -129,32 +144,17 @@ def peak_bytes() -> int:
 def build_disruption_input(
     seen: SeenCluster, plan: Plan | None = None, cache: DecisionCache | None = None
 ) -> DisruptionInput:
-    """The input as the cluster's controller would have it, as far as its objects tell; `plan` if it is known.
-
-    They tell its settings, the zones that are shifted away, the nodes of commands under way and where there
-    is room for capacity buffers. Which nodes it chose for pods in the last seconds, it alone knows.
-    """
+    """The input as the cluster's controller would have it; `plan` is that for its pending pods, if known."""
     cache = DecisionCache() if cache is None else cache
-    knobs = read_default_annotations(seen.settings)
-    pools = tuple(
-        replace(pool, nodepool=add_default_annotations(pool.nodepool, knobs)) for pool in seen.snapshot.pools
-    )
-    return DisruptionInput.from_snapshot(
-        replace(seen.snapshot, pools=pools),
-        queued=frozenset(
-            views.read_provider_id(each) for each in seen.snapshot.nodes if views.has_disruption_mark(each)
-        ),
-        buffered=_find_buffer_nodes(seen.snapshot, plan, cache),
-        excluded_zones=seen.excluded_zones,
-        spot_to_spot=seen.settings.feature_gates.spot_to_spot_consolidation,
-        cache=cache,
-    )
+    situation = seen.situation
+    if situation.snapshot.virtual and not situation.buffered:
+        situation = replace(situation, buffered=_find_buffer_nodes(situation, plan, cache))
+    return DisruptionInput.from_situation(situation, cache)
 
 
-def _find_buffer_nodes(snapshot: Snapshot, plan: Plan | None, cache: DecisionCache) -> frozenset[str]:
+def _find_buffer_nodes(situation: Situation, plan: Plan | None, cache: DecisionCache) -> frozenset[str]:
     """The nodes that have room for capacity buffers, by the plan that a pass of provisioning would make."""
-    if not snapshot.virtual:
-        return frozenset()
+    snapshot = situation.snapshot
     if plan is None:
-        plan = solve(snapshot, QUICK if len(snapshot.pods) > FEW else THOROUGH, cache=cache)
+        plan = decide_plan(situation, QUICK if len(snapshot.pods) > FEW else THOROUGH, cache)
     return frozenset(count_virtual_pods_by_node(plan, snapshot.virtual))

@@ -21,7 +21,7 @@ from dovetail.api.nodepool import NodePool, Requirement
 from dovetail.api.zoneshift import ZoneShift
 from dovetail.app.cluster_source import ClusterSource, SeenCluster, read_own_settings
 from dovetail.app.snapshot_file import find_cluster
-from dovetail.app.solved_plan import SolvedPlan, solve_snapshot
+from dovetail.app.solved_plan import SolvedPlan, solve_situation
 from dovetail.cli.validate import is_checked, list_complaints
 from dovetail.cli.views import plans
 from dovetail.cli.views.disruptions import plan_disruption
@@ -38,6 +38,7 @@ from dovetail.cli.views.output import LEFT_OUT, Output, OutputOption, format_cou
 from dovetail.cli.views.plan_changes import PlanChange, show_change
 from dovetail.cli.views.plans import show_explanation, show_plan
 from dovetail.cli.views.progress import ProgressBar
+from dovetail.disruption.situation import Situation
 from dovetail.errors import BadInput, Misconfigured
 from dovetail.providers.catalogs import Catalogue, choose_catalogue, load_catalogue
 from dovetail.scheduling.model.instance_types import InstanceType
@@ -46,6 +47,7 @@ from dovetail.scheduling.model.snapshot import SchedulingOptions, Snapshot
 from dovetail.state.default_nodepool import build_nodepool_for
 from dovetail.state.nodepool_change import forecast_drift
 from dovetail.state.offline import OfflineCluster
+from dovetail.state.situation import build_situation
 from dovetail.zonal.model.manifest_shifts import (
     ShiftedZones,
     exclude_offerings,
@@ -139,7 +141,7 @@ def plan(
     if live or snapshot:
         others = {"catalog": catalog, SUBSET: catalog_subset, "explain": explain, "change": change}
         _only_one_world(files, live, snapshot, others)
-        if _plan_cluster(find_cluster(snapshot, where, print_remark).snapshot, quick, output):
+        if _plan_cluster(find_cluster(snapshot, where, print_remark).situation, quick, output):
             raise typer.Exit(LEFT_OUT)
         return
     if not files:
@@ -164,7 +166,7 @@ def _read_world(
         reader = _Reader()
         reader.read_files(files)
         asked = _PlanRequest(reader, catalog, subset, quick=True)
-        return SeenCluster(asked.build_snapshot(), excluded_zones=asked.shifted.names)
+        return SeenCluster(asked.build_situation())
     _only_one_world(files, live or not snapshot, snapshot, {"catalog": catalog, SUBSET: subset})
     return find_cluster(snapshot, where, print_remark)
 
@@ -204,13 +206,26 @@ class _PlanRequest:
     def build_snapshot(self) -> Snapshot:
         return self.world.build_snapshot(self._list_types, self.options)
 
+    def build_situation(self) -> Situation:
+        """The files' cluster as the controller would see it, with the settings of this environment."""
+        away = self.shifted
+        return build_situation(
+            self.build_snapshot(),
+            read_own_settings(),
+            excluded_zones=away.names,
+            closed_zones={each.spec.zone_id: away.by_shift[each.name] for each in self._list_away()},
+        )
+
+    def _list_away(self) -> list[ZoneShift]:
+        return [each for each in self.world.list_objects(ZoneShift) if each.name in self.shifted.by_shift]
+
     def run_plan(self, explain: str, output: Output) -> bool:
         """Plan and show it; true when pods are left out."""
         with ProgressBar(3) as progress:
-            snapshot = self.build_snapshot()
-            if not snapshot.pods and not snapshot.virtual:
+            situation = self.build_situation()
+            if not situation.snapshot.pods and not situation.snapshot.virtual:
                 print_note("note: no pod is pending in these files, so there is nothing to plan")
-            found = _find_plan(snapshot, self.quick, progress)
+            found = _find_plan(situation, self.quick, progress)
         _refuse_set_aside(found)
         if explain:
             show_explanation(found, explain, output)
@@ -222,14 +237,15 @@ class _PlanRequest:
         """Plan before and after a change and show the difference; true when it leaves pods out."""
         changed = self.world.with_pools(_read_pools(path))
         with ProgressBar(4) as progress:
-            old = self.build_snapshot()
-            before = solve_snapshot(old, self.quick, progress.start_step)
+            situation = self.build_situation()
+            old = situation.snapshot
+            before = solve_situation(situation, self.quick, progress.start_step)
             turned = forecast_drift(
                 old.nodes, _index_pools(self.world), _index_pools(changed), self.options.now
             )
             leaving = frozenset(fate.node for fate in turned if not fate.held_by)
             new = changed.build_snapshot(self._list_types, self.options, leaving)
-            after = solve_snapshot(new, self.quick, progress.start_step)
+            after = solve_situation(situation.with_snapshot(new), self.quick, progress.start_step)
         _refuse_set_aside(before)
         _refuse_set_aside(after)
         show_change(PlanChange(before, after, turned), output)
@@ -286,20 +302,21 @@ def _only_one_world(files: Sequence[str], live: bool, snapshot: str, others: Map
         raise BadInput(f"--{other} is for files, and {ours} is none{instead}")
 
 
-def _plan_cluster(snapshot: Snapshot, quick: bool, output: Output) -> bool:
+def _plan_cluster(situation: Situation, quick: bool, output: Output) -> bool:
     """Plan for a cluster and show it; true when pods are left out."""
+    snapshot = situation.snapshot
     with ProgressBar(3) as progress:
         if not snapshot.pods and not snapshot.moving and not snapshot.virtual:
             print_note("note: no pod is pending in this cluster, so there is nothing to plan")
-        found = _find_plan(snapshot, quick, progress)
+        found = _find_plan(situation, quick, progress)
     for bad in found.plan.set_aside:
         print_note(f"note: {bad}")
     _show_result(found, output)
     return bool(found.left_out)
 
 
-def _find_plan(snapshot: Snapshot, quick: bool, progress: ProgressBar) -> SolvedPlan:
-    found = solve_snapshot(snapshot, quick, progress.start_step)
+def _find_plan(situation: Situation, quick: bool, progress: ProgressBar) -> SolvedPlan:
+    found = solve_situation(situation, quick, progress.start_step)
     progress.start_step("how near the others came")
     _ = found.near_misses
     return found

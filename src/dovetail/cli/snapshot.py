@@ -40,7 +40,7 @@ def snapshot(
         expect_writable(Path(output))
     where = ClusterSource(kubeconfig, context, provider, cluster_name, region)
     found = read_cluster(where, print_remark)
-    data = encode_snapshot(found.snapshot, found.excluded_zones)
+    data = encode_snapshot(found)
     seen = found.snapshot
     if output == STDIN:
         print_text(data.decode())

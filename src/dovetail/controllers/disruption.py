@@ -41,6 +41,7 @@ from dovetail.disruption.methods.drift import choose_drift, choose_static_drift,
 from dovetail.disruption.methods.emptiness import choose_empty_nodes
 from dovetail.disruption.methods.rebalance import choose_rebalance
 from dovetail.disruption.methods.split import choose_split
+from dovetail.disruption.situation import Situation
 from dovetail.disruption.validate import (
     InvalidCommand,
     validate_candidates,
@@ -101,10 +102,10 @@ class DisruptionController:
         self._spot_to_spot = context.settings.feature_gates.spot_to_spot_consolidation
         # Budgets say how fast drift may go; Karpenter starts one command a turn, which 1 gives here.
         self.drift_at_once: int | None = None
-        buffers, gates = context.buffers, context.gates
+        buffers = context.buffers
         self._virtual_pods: Callable[[], tuple[Pod, ...]] = buffers.list_virtual_pods if buffers else tuple
         self._buffer_nodes: Callable[[], frozenset[str]] = buffers.list_nodes if buffers else frozenset
-        self._excluded_zones: Callable[[], frozenset[str]] = lambda: gates.disrupted
+        self._gates = context.gates
         self._returned_zones = returned
         # For each method, the world in which it last found nothing, and when that was.
         self._quiet: dict[str, tuple[int, float]] = {}
@@ -169,11 +170,10 @@ class DisruptionController:
 
     def _build_rebalance(self, now: float) -> RunMethod | None:
         """Rebalancing, only where a zone is back that was away."""
-        returned = self._returned_zones()
-        if not returned:
+        if not self._returned_zones():
             return None
         stop = Deadline(self._clock, now + SINGLE_SECONDS)
-        return self._run_in_worker(partial(choose_rebalance, returned=returned, should_stop=stop))
+        return self._run_in_worker(partial(choose_rebalance, should_stop=stop))
 
     def _run_in_worker(self, choose: Callable[[DisruptionInput], DisruptionChoice]) -> RunMethod:
         return lambda inputs: self._compute(choose, inputs)
@@ -192,18 +192,15 @@ class DisruptionController:
         self, inputs: DisruptionInput, should_stop: Callable[[], bool]
     ) -> DisruptionChoice:
         """Every candidate looked at, a part at a time over all workers, until one may go."""
-        keys, looked = list_single_node_queue(inputs, self._unseen), dict[str, ConsolidationVerdict]()
-        choice, size = choose_single_node(inputs, self._unseen, looked=looked), FIRST_PART
+        keys, looked = list_single_node_queue(inputs), dict[str, ConsolidationVerdict]()
+        choice, size = choose_single_node(inputs, looked=looked), FIRST_PART
         while len(looked) < len(keys) and not choice.commands:
             if should_stop():
                 choice.timed_out = True
                 return choice
             part = keys[len(looked) : len(looked) + size]
             looked |= zip(part, await self._compute.map_items(evaluate_nodes, inputs, part), strict=True)
-            choice, size = (
-                choose_single_node(inputs, self._unseen, looked=looked),
-                min(size * 4, LARGEST_PART),
-            )
+            choice, size = choose_single_node(inputs, looked=looked), min(size * 4, LARGEST_PART)
         return choice
 
     async def _choose_static_drift(self, inputs: DisruptionInput) -> DisruptionChoice:
@@ -259,7 +256,11 @@ class DisruptionController:
         return min([IDLE, *(left for left in ends if left > 0)])
 
     async def build_input(self) -> DisruptionInput:
-        """The world as disruption sees it now."""
+        """The cluster as disruption sees it now."""
+        return DisruptionInput.from_situation(await self.take_situation(), self._cache)
+
+    async def take_situation(self) -> Situation:
+        """Everything that disruption decides from, as it is now."""
         owned = [pool for pool in self._pools if self._ownership.owns_pool(pool) or reason_of(pool)]
         offers = [
             (self._losses.add_losses(self._history.add_history(pool)), await self._list_instance_types(pool))
@@ -267,14 +268,16 @@ class DisruptionController:
         ]
         now = self._clock.now()
         snapshot = self._capture.take_snapshot(offers, self._options(now), self._virtual_pods())
-        return DisruptionInput.from_snapshot(
-            snapshot,
+        return Situation(
+            snapshot=snapshot,
             queued=self._orchestration.queued,
             buffered=self._buffer_nodes(),
             nominated=frozenset(tracked.key for tracked in self._cluster if tracked.is_nominated(now)),
-            excluded_zones=self._excluded_zones(),
+            excluded_zones=self._gates.disrupted,
+            closed_zones=self._gates.excluded_zones,
+            returned_zones=self._returned_zones(),
+            unseen=self._unseen,
             spot_to_spot=self._spot_to_spot,
-            cache=self._cache,
         )
 
     async def _list_instance_types(self, pool: NodePool) -> tuple[InstanceType, ...]:

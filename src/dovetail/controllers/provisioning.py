@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from msgspec.structs import replace
-
 from dovetail import metrics
 from dovetail.api import conditions, predicates
 from dovetail.api.bad_items import SetAside
@@ -39,15 +37,14 @@ from dovetail.controllers.plan_messages import (
     log_types_missing,
 )
 from dovetail.controllers.set_aside import SetAsideReporter
+from dovetail.disruption.situation import Situation, decide_plan
 from dovetail.errors import Refused, describe_error
 from dovetail.logs import Changes
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.plan import Plan, PlannedNode
 from dovetail.scheduling.model.reasons import Decision
-from dovetail.scheduling.model.snapshot import Snapshot
-from dovetail.scheduling.solve import solve
+from dovetail.scheduling.zone_bound import defer_zone_bound_pods
 from dovetail.state.pod_times import PodTimes
-from dovetail.zonal.model.zone_bound import ZoneBoundPod, defer_zone_bound_pods
 
 __all__ = ["Provisioner"]
 
@@ -184,23 +181,30 @@ class Provisioner:
 
     async def make_plan(self) -> Plan | None:
         """What should be done now; None when no pod waits."""
+        situation = await self.take_situation()
+        snapshot, waiting = defer_zone_bound_pods(situation.snapshot, situation.closed_zones)
+        count = len(snapshot.pods) + len(snapshot.moving) + len(snapshot.virtual)
+        if count or waiting:
+            return await self._decide_plan(situation, count) if count else decide_plan(situation)
+        return None
+
+    async def take_situation(self) -> Situation:
+        """Everything that buying nodes is decided from, as it is now."""
         offers = await self._list_offers()
         options = self._options(self._clock.now())
         virtual = self._buffers.list_virtual_pods() if self._buffers is not None else ()
-        snapshot, waiting = defer_zone_bound_pods(
-            self._capture.take_snapshot(offers, options, virtual), self._gates.excluded_zones
+        return Situation(
+            snapshot=self._capture.take_snapshot(offers, options, virtual),
+            excluded_zones=self._gates.disrupted,
+            closed_zones=self._gates.excluded_zones,
         )
-        plan = None
-        if snapshot.pods or snapshot.moving or snapshot.virtual:
-            plan = await self._solve_snapshot(snapshot)
-        return _add_deferred_pods(plan or Plan(), waiting) if waiting else plan
 
-    async def _solve_snapshot(self, snapshot: Snapshot) -> Plan:
+    async def _decide_plan(self, situation: Situation, count: int) -> Plan:
         started = self._deciding_since = self._clock.monotonic()
         depth = QUEUE_DEPTH.labels(self.name, "")
-        depth.set(len(snapshot.pods) + len(snapshot.moving) + len(snapshot.virtual))
+        depth.set(count)
         try:
-            plan = await self._compute(solve, snapshot, cache=self._cache)
+            plan = await self._compute(decide_plan, situation, cache=self._cache)
         finally:
             self._deciding_since = None
             depth.set(0)
@@ -310,14 +314,3 @@ class Provisioner:
 def _list_unreported(plan: Plan) -> Iterator[SetAside]:
     """The bad items; a pod that waits is told so with the others that do."""
     return (each for each in plan.set_aside if f"{each.namespace}/{each.name}" not in plan.unschedulable)
-
-
-def _add_deferred_pods(plan: Plan, waiting: Iterable[ZoneBoundPod]) -> Plan:
-    """The plan, and beside it the pods that wait for their zone."""
-    deferred, decisions, zones = dict(plan.deferred), list(plan.decisions), dict(plan.zones)
-    for each in waiting:
-        name = each.pod.full_name
-        deferred[name] = str(each)
-        decisions.append(Decision(name, None, error=str(each)))
-        zones[each.zone] = zones.get(each.zone, 0) + 1
-    return replace(plan, deferred=deferred, decisions=tuple(decisions), zones=zones)

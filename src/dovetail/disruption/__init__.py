@@ -1,9 +1,9 @@
 """Which nodes should be removed, and what replaces them?
 
-Pure: a DisruptionInput goes in, commands with their reasons come out. It deletes nothing and waits for
+Pure: a Situation goes in, commands with their reasons come out. It deletes nothing and waits for
 nothing; controllers/disruption.py does.
 
-    inputs      what a decision is made from           choose      the order of methods, and what one found
+    situation   what any decision is made from;        choose      the order of methods, and what one found
     candidates  which nodes may be removed, or why     methods/    emptiness, drift, consolidation, split,
                 each is blocked; what moving costs                 rebalance: the rule and choice of each
     budgets     how many nodes of a NodePool may       simulation/ where the pods would be scheduled without

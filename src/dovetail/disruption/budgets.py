@@ -143,6 +143,9 @@ def compute_allowances(inputs: DisruptionInput, reason: str) -> Allowance:
         waiting = explain_backoff(nodepool, reason, now)
         if waiting:
             found.limit_pool(name, 0, BlockedReason.BACKED_OFF, waiting)
+        for hold in inputs.holds:
+            if hold.covers(name, reason):
+                found.limit_pool(name, hold.most, hold.blocked_reason, hold.why)
     return found
 
 

@@ -1,6 +1,6 @@
-"""The input of a disruption decision: a snapshot and what else the controller knows.
+"""The input of a disruption decision: a Situation, ready to be asked about.
 
-`DisruptionInput.from_snapshot` is the one constructor; the controller, `plan --disruption`, `explain`, the
+`DisruptionInput.from_situation` is the one constructor; the controller, `plan --disruption`, `explain`, the
 dashboard and the simulator all use it. An input that follows from another one keeps all that was known.
 """
 
@@ -22,6 +22,7 @@ from dovetail.api.nodepool import NodePool
 from dovetail.api.pdb import PdbLimits
 from dovetail.api.pod import Pod
 from dovetail.disruption.simulation.base_state import BaseState, FreeCapacity, compute_free_capacity
+from dovetail.disruption.situation import DisruptionHold, Situation
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.instance_types import InstanceType, find_lowest_price, worst_launch_price
@@ -80,9 +81,9 @@ class SnapshotFacts:
 class DisruptionInput:
     """Everything disruption looks at.
 
-    `queued` are the keys of nodes already being disrupted, `buffered` the names of nodes that hold capacity
-    for capacity buffers, `excluded_zones` the names of zones that are shifted away. `cache` is the
-    controller's, or that of whoever decides more than once; `facts` belong to the snapshot alone.
+    What the fields mean is said of Situation; here nominated nodes are marked in the snapshot, and nodes of
+    excluded zones are closed. `cache` is the controller's, or that of whoever decides more than once;
+    `facts` belong to the snapshot alone.
     """
 
     snapshot: Snapshot
@@ -90,26 +91,30 @@ class DisruptionInput:
     buffered: frozenset[str] = frozenset()
     spot_to_spot: bool = False
     excluded_zones: frozenset[str] = frozenset()
+    returned_zones: frozenset[str] = frozenset()
+    unseen: frozenset[str] = frozenset()
+    holds: tuple[DisruptionHold, ...] = ()
     cache: DecisionCache = field(default_factory=DecisionCache, compare=False, repr=False)
     facts: SnapshotFacts = field(default=SnapshotFacts(), compare=False, repr=False)
 
     @classmethod
-    def from_snapshot(
-        cls,
-        snapshot: Snapshot,
-        *,
-        queued: frozenset[str] = frozenset(),
-        buffered: frozenset[str] = frozenset(),
-        nominated: frozenset[str] = frozenset(),
-        excluded_zones: frozenset[str] = frozenset(),
-        spot_to_spot: bool = False,
-        cache: DecisionCache | None = None,
-    ) -> DisruptionInput:
-        """The input for a cluster as it was captured. `nominated` are the keys of nominated nodes."""
-        if nominated or excluded_zones:
-            nodes = tuple(_add_node_facts(state, nominated, excluded_zones) for state in snapshot.nodes)
+    def from_situation(cls, situation: Situation, cache: DecisionCache | None = None) -> DisruptionInput:
+        """The input for a cluster as it was captured."""
+        snapshot, nominated, excluded = situation.snapshot, situation.nominated, situation.excluded_zones
+        if nominated or excluded:
+            nodes = tuple(_add_node_facts(state, nominated, excluded) for state in snapshot.nodes)
             snapshot = structs.replace(snapshot, nodes=nodes)
-        return cls(snapshot, queued, buffered, spot_to_spot, excluded_zones, cache or DecisionCache())
+        return cls(
+            snapshot,
+            situation.queued,
+            situation.buffered,
+            situation.spot_to_spot,
+            excluded,
+            situation.returned_zones,
+            situation.unseen,
+            situation.holds,
+            DecisionCache() if cache is None else cache,
+        )
 
     def with_snapshot(self, snapshot: Snapshot) -> DisruptionInput:
         """The same question about another snapshot."""
@@ -209,8 +214,15 @@ class DisruptionInput:
 
     def __reduce__(self) -> tuple[Callable[..., DisruptionInput], tuple[object, ...]]:
         # What follows from the rest is made anew where it is wanted, rather than sent there.
-        known = self.snapshot, self.queued, self.buffered, self.spot_to_spot, self.excluded_zones
-        return _reuse_input, (self.cache, *known)
+        known = self.queued, self.buffered, self.spot_to_spot, self.excluded_zones
+        return _reuse_input, (
+            self.cache,
+            self.snapshot,
+            *known,
+            self.returned_zones,
+            self.unseen,
+            self.holds,
+        )
 
 
 def _add_node_facts(state: StateNode, nominated: frozenset[str], excluded_zones: frozenset[str]) -> StateNode:
@@ -241,16 +253,9 @@ class _LastInput:
         return last
 
 
-def _reuse_input(
-    cache: DecisionCache,
-    snapshot: Snapshot,
-    queued: frozenset[str],
-    buffered: frozenset[str],
-    spot_to_spot: bool,
-    excluded_zones: frozenset[str],
-) -> DisruptionInput:
-    asked = DisruptionInput(snapshot, queued, buffered, spot_to_spot, excluded_zones, cache)
-    return cache.get_part(_LastInput).reuse(asked)
+def _reuse_input(cache: DecisionCache, *known: Any) -> DisruptionInput:
+    asked = DisruptionInput(*known)
+    return cache.get_part(_LastInput).reuse(replace(asked, cache=cache))
 
 
 def _has_same_nodes(old: Snapshot, new: Snapshot) -> bool:

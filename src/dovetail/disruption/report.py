@@ -21,13 +21,14 @@ from dovetail.disruption.candidates import (
     find_running_price,
 )
 from dovetail.disruption.choose import DisruptionChoice, order_methods
-from dovetail.disruption.command import DRIFTED, EMPTY, MANY, MULTI, SINGLE, Command, Method
+from dovetail.disruption.command import DRIFTED, EMPTY, MANY, MULTI, REBALANCE, SINGLE, Command, Method
 from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.methods import drift_waves
 from dovetail.disruption.methods.consolidation import choose_multi_node, choose_single_node
 from dovetail.disruption.methods.drift import choose_drift, choose_static_drift, count_static_replacements
 from dovetail.disruption.methods.drift_waves import DriftWaves
 from dovetail.disruption.methods.emptiness import choose_empty_nodes
+from dovetail.disruption.methods.rebalance import choose_rebalance
 from dovetail.disruption.methods.split import choose_split
 from dovetail.disruption.policy import read_policy, read_recent_moves
 from dovetail.disruption.projection import project_commands
@@ -140,6 +141,7 @@ def _ask_methods(
         multi_node=choose_multi_node,
         single_node=choose_single_node,
         split=choose_split,
+        rebalance=choose_rebalance if inputs.returned_zones else None,
     )
     found: list[tuple[Method, DisruptionChoice]] = []
     for method, ask in methods:
@@ -216,7 +218,8 @@ class BlockedNodeExplainer:
 
     def _rank_detail(self, reason: BlockedDetail, drifted: bool) -> int:
         """A drifted node waits for drift; after that, what nearly happened says more than what could not."""
-        order = (DRIFTED, EMPTY, SINGLE, MANY, MULTI) if drifted else (EMPTY, SINGLE, MANY, MULTI, DRIFTED)
+        chosen = (EMPTY, SINGLE, MANY, MULTI, REBALANCE)
+        order = (DRIFTED, *chosen) if drifted else (*chosen, DRIFTED)
         return order.index(reason.method)
 
     def _describe_block(self, method: Method, stays: BlockedNode) -> BlockedDetail:

@@ -320,10 +320,10 @@ def _is_same_input(before: DisruptionInput, now: DisruptionInput) -> bool:
     old, new = before.snapshot, now.snapshot
     if len(old.nodes) != len(new.nodes) or any(a is not b for a, b in zip(old.nodes, new.nodes, strict=True)):
         return False
-    if (before.queued, before.buffered, before.excluded_zones) != (
-        now.queued,
-        now.buffered,
-        now.excluded_zones,
-    ):
+    if _list_marks(before) != _list_marks(now):
         return False
     return _has_same_rest(old, new) and (old.budgets is new.budgets or old.budgets == new.budgets)
+
+
+def _list_marks(inputs: DisruptionInput) -> tuple[object, ...]:
+    return inputs.queued, inputs.buffered, inputs.excluded_zones, inputs.returned_zones, inputs.holds

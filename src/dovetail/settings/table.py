@@ -19,7 +19,7 @@ from dovetail.settings.gates import AWS_FEATURE_GATES, FEATURE_GATES, AWSFeature
 from dovetail.settings.scheduler import SCHEDULER_CONFIG, SchedulerConfig
 from dovetail.settings.value_kinds import RATE, Rate, SettingKind
 from dovetail.settings.zonal import OBJECT_NAME, ZONAL_POLICY, ZonalPolicy
-from dovetail.settings.zonal_policy import ZonalShiftPolicy
+from dovetail.settings.zonal_policy import POLICY_FIELDS, ZonalShiftPolicy
 
 T = TypeVar("T")
 Origin = Literal["flag", "environment", "default"]
@@ -46,6 +46,10 @@ class Setting:
 
     def applies_to(self, provider: str) -> bool:
         return self.provider in (None, provider)
+
+    def show_default(self) -> str:
+        """The default as `show_value` would write it."""
+        return self.kind.show(self.kind.read(self.default))
 
 
 def _set(
@@ -327,6 +331,18 @@ class Settings:
         """Where a setting's value came from; a name that is no setting is a KeyError."""
         return self.origins.get(BY_VARIABLE[variable].variable, "default")
 
+    def list_deciding(self) -> dict[str, str]:
+        """The settings that decisions depend on, where they differ from their defaults, by variable."""
+        policy = {
+            each.variable: each.kind.show(getattr(self.zonal_policy, each.name)) for each in DECIDING_POLICY
+        }
+        found = {
+            name: self.show_value(name) for name in DECIDING if BY_VARIABLE[name].applies_to(self.provider)
+        }
+        defaults = {name: BY_VARIABLE[name].show_default() for name in found}
+        defaults |= {each.variable: each.kind.show(each.kind.read(each.default)) for each in DECIDING_POLICY}
+        return {name: value for name, value in (found | policy).items() if value != defaults[name]}
+
     def show_value(self, variable: str) -> str:
         """A setting's value as it would be written in the environment."""
         setting = BY_VARIABLE[variable]
@@ -340,3 +356,27 @@ SETTINGS: tuple[Setting, ...] = tuple(
 )
 BY_VARIABLE = {setting.variable: setting for setting in SETTINGS}
 BY_FLAG = {setting.flag: setting for setting in SETTINGS}
+
+# What plans, commands and verdicts depend on. Files of snapshots and the leader's lease carry these by name.
+DECIDING = (
+    "CONSOLIDATE_MANY",
+    "CONSOLIDATION_MAX_PAYBACK",
+    "CONSOLIDATION_MIN_SAVING",
+    "CONSOLIDATION_MIN_SAVING_PERCENT",
+    "CONSOLIDATION_REST",
+    "DISRUPTION_RATE",
+    "DRIFT_PAUSE_AFTER",
+    "ENABLE_ZONAL_SHIFT",
+    "FEATURE_GATES",
+    "IGNORE_DRA_REQUESTS",
+    "ISOLATED_VPC",
+    "MIN_VALUES_POLICY",
+    "PLANNED_NODE_MAX_PODS",
+    "PLANNER",
+    "PREFERENCE_POLICY",
+    "RESERVED_ENIS",
+    "SCHEDULER_CONFIG",
+    "VM_MEMORY_OVERHEAD_PERCENT",
+    "ZONAL_SHIFT_MODE",
+)
+DECIDING_POLICY = tuple(each for each in POLICY_FIELDS if each.name == "rebalance")

@@ -16,14 +16,14 @@ from dovetail.api.codec import convert
 from dovetail.api.core import PodDisruptionBudget
 from dovetail.api.nodepool import Budget, NodePool
 from dovetail.api.pod import Pod, PodStatus, SchedulingGate
-from dovetail.app.cluster_source import SeenCluster
-from dovetail.app.snapshot_file import FORMAT, encode_snapshot, read_snapshot
+from dovetail.app.snapshot_file import FORMAT, read_snapshot
 from dovetail.cli.views.pods import explain_pod
 from dovetail.scheduling.model import snapshot_codec
 from dovetail.scheduling.model.snapshot import Snapshot, StateNode
 from support.builders import NOW, condition, node, nodeclaim, nodepool, owner, pod, taint
 from support.commands import Ended, dovetail
 from support.explain_snapshots import full_node, world
+from support.seen_clusters import encode_world, see
 
 HELD = {"karpenter.sh/do-not-disrupt": "true"}
 
@@ -34,7 +34,7 @@ def saved(tmp_path: Path) -> Path:
 
 
 def explain(saved: Path, snapshot: Snapshot, *arguments: str) -> Ended:
-    saved.write_bytes(encode_snapshot(snapshot))
+    saved.write_bytes(encode_world(snapshot))
     return dovetail("explain", *arguments, "--snapshot", str(saved))
 
 
@@ -143,7 +143,7 @@ def test_gates_daemons_and_static_pods_are_told_apart() -> None:
 
 
 def _aside(odd: Pod) -> str:
-    answer = explain_pod(SeenCluster(world(1), {odd.full_name: odd}), odd.full_name)
+    answer = explain_pod(see(world(1), {odd.full_name: odd}), odd.full_name)
     assert (answer.state, answer.stuck) == ("aside", False)
     return answer.sentence
 
@@ -303,19 +303,19 @@ def test_a_file_that_is_no_snapshot_is_one_sentence(tmp_path: Path) -> None:
     for content in (b"", b"\xff\xfe", b"kind: Pod\n", b"{}", b"[1]", b'{"format": 3}'):
         file.write_bytes(content)
         assert told(file) == f"it is not one{advice}"
-    file.write_bytes(encode_snapshot(world(1)).replace(FORMAT.encode(), b"dovetail-snapshot/9"))
+    file.write_bytes(encode_world(world(1)).replace(FORMAT.encode(), b"dovetail-snapshot/9"))
     assert told(file) == (
         "its format is 'dovetail-snapshot/9' and this version reads 'dovetail-snapshot/1'; "
         "take it again with this version\n"
     )
-    file.write_bytes(encode_snapshot(world(1)).replace(b'"nodes":[', b'"nodes":[7,', 1))
+    file.write_bytes(encode_world(world(1)).replace(b'"nodes":[', b'"nodes":[7,', 1))
     assert told(file).startswith("it is damaged (")
-    file.write_bytes(encode_snapshot(world(1))[:-400])
+    file.write_bytes(encode_world(world(1))[:-400])
     assert told(file) == f"it is not one{advice}"
 
 
 def test_a_snapshot_may_be_piped_in_but_not_beside_a_kubeconfig(tmp_path: Path) -> None:
-    piped = dovetail("explain", "node-0000", "--snapshot", "-", stdin=encode_snapshot(world(1)))
+    piped = dovetail("explain", "node-0000", "--snapshot", "-", stdin=encode_world(world(1)))
     assert (piped.code, piped.out.startswith("node node-0000 is ")) == (0, True)
     both = dovetail("explain", "web", "--snapshot", "a", "--kubeconfig", "b")
     assert (both.code, both.err) == (
@@ -332,13 +332,13 @@ def test_no_cluster_is_one_sentence(tmp_path: Path) -> None:
 
 def test_a_snapshot_survives_its_file(saved: Path) -> None:
     snapshot = world(3, [pod("big", cpu="10000")])
-    saved.write_bytes(encode_snapshot(snapshot))
+    saved.write_bytes(encode_world(snapshot))
     assert read_snapshot(str(saved)).snapshot == snapshot
     assert snapshot_codec.decode_snapshot(saved.read_bytes()) == snapshot
 
 
 def test_a_pod_among_a_thousand_nodes_is_answered_within_a_second(saved: Path) -> None:
-    saved.write_bytes(encode_snapshot(world(1_000, [pod("big", cpu="10000")])))
+    saved.write_bytes(encode_world(world(1_000, [pod("big", cpu="10000")])))
     begun = time.process_time()
     ended = dovetail("explain", "big", "--snapshot", str(saved))
     taken = time.process_time() - begun
@@ -350,7 +350,7 @@ def test_a_pod_among_a_thousand_nodes_is_answered_within_a_second(saved: Path) -
 
 
 def test_what_was_seen_is_short_in_words_however_much_it_is() -> None:
-    assert repr(SeenCluster(world(3))) == "Seen(3 nodes)"
+    assert repr(see(world(3))) == "Seen(3 nodes)"
 
 
 def test_a_resource_that_no_pool_has_is_told_first_and_pools_come_before_nodes(saved: Path) -> None:

@@ -13,13 +13,13 @@ import yaml
 
 from dovetail.api import codec, labels, manifests
 from dovetail.api.pod import Pod
-from dovetail.app.snapshot_file import encode_snapshot
 from dovetail.disruption.blocked_reason import BlockedReason
 from dovetail.disruption.inputs import DisruptionInput
 from support.builders import NOW, nodepool, owner, pod
 from support.commands import dovetail
 from support.disruption import MEDIUM, machine, pdb, pool, scene, state
 from support.disruption_policies import asking
+from support.seen_clusters import encode_world
 
 RS = owner("ReplicaSet")
 HUGE = machine("huge", 64, 40.0)
@@ -31,7 +31,7 @@ def light(name: str, node: str, cpu: str = "1", **about: Any) -> Pod:
 
 def saved(path: Path, world: DisruptionInput) -> str:
     file = path / "world.json"
-    file.write_bytes(encode_snapshot(world.snapshot))
+    file.write_bytes(encode_world(world.snapshot))
     return str(file)
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from dovetail.app.snapshot_file import encode_snapshot
 from support.builders import pod
 from support.commands import dovetail
 from support.explain_snapshots import full_node, world
+from support.seen_clusters import encode_world
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def saved(tmp_path: Path) -> Path:
     file = tmp_path / "snapshot.json"
     nodes = [full_node(0), full_node(1, pods=0)]
     file.write_bytes(
-        encode_snapshot(world(nodes, [pod("near", cpu="1"), pod("far", cpu="8"), pod("big", cpu="10000")]))
+        encode_world(world(nodes, [pod("near", cpu="1"), pod("far", cpu="8"), pod("big", cpu="10000")]))
     )
     return file
 
@@ -39,7 +39,7 @@ def test_the_same_snapshot_gives_the_same_plan(saved: Path) -> None:
 
 
 def test_a_cluster_where_no_pod_waits_has_nothing_to_plan(tmp_path: Path) -> None:
-    ended = dovetail("plan", "--snapshot", "-", stdin=encode_snapshot(world(1)))
+    ended = dovetail("plan", "--snapshot", "-", stdin=encode_world(world(1)))
     assert (ended.code, ended.err) == (
         0,
         "note: no pod is pending in this cluster, so there is nothing to plan\n",

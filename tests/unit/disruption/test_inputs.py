@@ -14,10 +14,8 @@ from msgspec.structs import replace
 
 import dovetail
 from dovetail.api.taints import DISRUPTED
-from dovetail.api.zoneshift import ShiftSteps, ZoneShift, ZoneShiftSpec, ZoneShiftStatus, list_excluded_zones
-from dovetail.app.cluster_source import SeenCluster
+from dovetail.api.zoneshift import ShiftSteps, ZoneShift, ZoneShiftSpec, ZoneShiftStatus
 from dovetail.app.dashboard_watch import build_picture
-from dovetail.app.snapshot_file import encode_snapshot
 from dovetail.app.solved_plan import build_disruption_input
 from dovetail.cli.views.nodes import explain_node
 from dovetail.disruption.blocked_reason import BlockedReason
@@ -28,11 +26,14 @@ from dovetail.disruption.methods.rebalance import _restrict_to_zone
 from dovetail.disruption.projection import _apply_command, exclude_candidates, project_commands
 from dovetail.disruption.report import build_report
 from dovetail.disruption.simulation.simulate import build_remaining_input
+from dovetail.disruption.situation import DisruptionHold, Situation
 from dovetail.runtime.worker_transfer import ParcelSender, serve_parcel
 from dovetail.scheduling.model.state_node import read_provider_id
+from dovetail.zonal.model.gates import read_zone_gates
 from support.builders import NOW, condition, owner, pod
 from support.commands import dovetail as command_line
 from support.disruption import pool, scene, state
+from support.seen_clusters import encode_world, see
 
 AWAY, HERE = "test-zone-1", "test-zone-2"
 WHY = f"ZonalShift: its zone is shifted away (Zone={AWAY})"
@@ -57,9 +58,9 @@ def two_zones() -> DisruptionInput:
 
 def test_every_reader_says_the_same_of_a_node_in_a_shifted_zone(tmp_path: Path) -> None:
     snapshot, zones = two_zones().snapshot, frozenset((AWAY,))
-    seen = SeenCluster(snapshot, excluded_zones=zones)
+    seen = see(snapshot, excluded_zones=zones)
     for inputs in (  # the controller's and everybody else's
-        DisruptionInput.from_snapshot(snapshot, excluded_zones=zones),
+        DisruptionInput.from_situation(Situation(snapshot=snapshot, excluded_zones=zones)),
         build_disruption_input(seen),
     ):
         blocked = find_candidates(inputs, DisruptionClass.EVENTUAL)[1]
@@ -72,7 +73,7 @@ def test_every_reader_says_the_same_of_a_node_in_a_shifted_zone(tmp_path: Path) 
     assert {each.name: each.main.why for each in picture.survey.blocked_nodes} == {"away": WHY}
     assert explain_node(seen, snapshot.nodes[0]).held == WHY
     file = tmp_path / "cluster.json"
-    file.write_bytes(encode_snapshot(snapshot, zones))
+    file.write_bytes(encode_world(snapshot, excluded_zones=zones))
     planned = json.loads(command_line("plan", "--disruption", "--snapshot", str(file), "-o", "json").out)
     assert [(each["node"], each["why"]) for each in planned["staying"]] == [("away", WHY)]
     assert WHY in command_line("explain", "away", "--snapshot", str(file)).out
@@ -85,15 +86,15 @@ def test_every_reader_says_the_same_of_a_node_that_is_being_disrupted(tmp_path: 
     spec = replace(tainted.node.spec, taints=(DISRUPTED,))
     tainted = replace(tainted, node=replace(tainted.node, spec=spec))
     snapshot = scene(tainted, told, free, pools=[pool(nodes="2")]).snapshot
-    seen = SeenCluster(snapshot)
+    seen = see(snapshot)
     inputs = build_disruption_input(seen)
-    controllers = DisruptionInput.from_snapshot(
-        snapshot, queued=frozenset(map(read_provider_id, snapshot.nodes[:2]))
+    controllers = DisruptionInput.from_situation(
+        Situation(snapshot=snapshot, queued=frozenset(map(read_provider_id, snapshot.nodes[:2])))
     )
     assert (inputs.queued, inputs.pool_counts) == (controllers.queued, controllers.pool_counts)
     under_way = "candidate is already being disrupted"
     file = tmp_path / "cluster.json"
-    file.write_bytes(encode_snapshot(snapshot))
+    file.write_bytes(encode_world(snapshot))
     planned = json.loads(command_line("plan", "--disruption", "--snapshot", str(file), "-o", "json").out)
     assert [(each["node"], each["why"]) for each in planned["staying"]][:2] == [
         ("a", under_way),
@@ -107,7 +108,7 @@ def test_every_reader_says_the_same_of_a_node_that_is_being_disrupted(tmp_path: 
 
 def test_every_reader_says_the_same_of_a_node_with_room_for_a_capacity_buffer() -> None:
     snapshot = scene(state("a"), snapshot={"virtual": (pod("room", cpu="15"),)}).snapshot
-    seen, why = SeenCluster(snapshot), 'Node "a" has buffer pods'
+    seen, why = see(snapshot), 'Node "a" has buffer pods'
     assert build_disruption_input(seen).buffered == {"a"}
     for survey in (
         build_report(build_disruption_input(seen)),
@@ -120,7 +121,9 @@ def test_every_reader_says_the_same_of_a_node_with_room_for_a_capacity_buffer() 
 
 
 def test_pods_that_move_do_not_go_into_a_shifted_zone() -> None:
-    inputs = DisruptionInput.from_snapshot(two_zones().snapshot, excluded_zones=frozenset((AWAY,)))
+    inputs = DisruptionInput.from_situation(
+        Situation(snapshot=two_zones().snapshot, excluded_zones=frozenset((AWAY,)))
+    )
     (command,) = choose_drift(inputs, at_once=None).commands
     assert command.plan is not None
     assert not command.plan.existing.get("away")
@@ -134,14 +137,13 @@ def test_shifted_zones_are_those_whose_disruption_the_controller_stopped() -> No
         ZoneShift(spec=ZoneShiftSpec(zone_id="use1-az2"), status=nameless),
         ZoneShift(spec=ZoneShiftSpec(zone_id="use1-az3"), status=ZoneShiftStatus(zone_name=HERE)),
     )
-    assert list_excluded_zones(shifts) == {AWAY, "use1-az2"}
+    assert read_zone_gates(shifts).excluded == {AWAY, "use1-az2"}
 
 
 def test_nominated_nodes_are_blocked() -> None:
     snapshot = two_zones().snapshot
-    inputs = DisruptionInput.from_snapshot(
-        snapshot, nominated=frozenset((read_provider_id(snapshot.nodes[1]),))
-    )
+    nominated = frozenset((read_provider_id(snapshot.nodes[1]),))
+    inputs = DisruptionInput.from_situation(Situation(snapshot=snapshot, nominated=nominated))
     blocked = find_candidates(inputs, DisruptionClass.GRACEFUL)[1]
     assert [(each.name, each.blocked_reason) for each in blocked] == [("here", BlockedReason.NOMINATED)]
 
@@ -154,6 +156,9 @@ def full() -> DisruptionInput:
         buffered=frozenset(("buffer",)),
         spot_to_spot=True,
         excluded_zones=frozenset(("test-zone-3",)),
+        returned_zones=frozenset(("test-zone-4",)),
+        unseen=frozenset(("other",)),
+        holds=(DisruptionHold(blocked_reason=BlockedReason.PAUSED, why="for a test", pool="other"),),
     )
 
 
@@ -190,7 +195,7 @@ def test_a_derived_input_keeps_every_field(name: str) -> None:
 
 
 def test_inputs_are_built_in_one_module() -> None:
-    """Who wants an input calls `from_snapshot`, or a `with_...` of one: nobody lists its fields again."""
+    """Who wants an input calls `from_situation`, or a `with_...` of one: nobody lists its fields again."""
     source = Path(dovetail.__file__).parent
     call = re.compile(r"(?<!class )\bDisruptionInput\(")
     found = {each.name for each in source.rglob("*.py") if call.search(each.read_text())}

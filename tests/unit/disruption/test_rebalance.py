@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -49,7 +50,7 @@ BACK = frozenset((A,))
 
 
 def found(of: DisruptionInput, returned: frozenset[str] = BACK) -> Command | None:
-    commands = choose_rebalance(of, returned).commands
+    commands = choose_rebalance(replace(of, returned_zones=returned)).commands
     assert len(commands) <= 1
     return commands[0] if commands else None
 
@@ -95,7 +96,7 @@ def test_balance_is_not_paid_for() -> None:
 
 def test_a_budget_that_allows_nothing_holds_balance_too() -> None:
     held = world(0, 4, 2, pools=[pool(nodes="0")])
-    choice = choose_rebalance(held, BACK)
+    choice = choose_rebalance(replace(held, returned_zones=BACK))
     assert (choice.commands, choice.constrained) == ([], True)
 
 

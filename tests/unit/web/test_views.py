@@ -15,8 +15,6 @@ from msgspec.structs import replace
 
 from dovetail.api.quantity import Quantity
 from dovetail.api.zoneshift import ZoneShift, ZoneShiftSpec, ZoneShiftStatus
-from dovetail.app.cluster_source import SeenCluster
-from dovetail.app.snapshot_file import encode_snapshot
 from dovetail.cli.views.pods import explain_pod
 from dovetail.web import Moment, Picture, build_document, find_page
 from dovetail.web.page import amount_cell
@@ -26,6 +24,7 @@ from dovetail.web.views import MENU
 from support.builders import pod
 from support.commands import dovetail
 from support.dashboard_snapshots import busy, disrupted, pictured
+from support.seen_clusters import encode_world, see
 
 EVIL = '<script>alert("x")</script>'
 CLUSTER = "test.example"
@@ -82,7 +81,7 @@ def test_a_page_says_what_its_twin_says(picture: Picture) -> None:
 
 
 def test_a_waiting_pod_is_told_what_explain_tells(picture: Picture) -> None:
-    seen = SeenCluster(picture.snapshot)
+    seen = see(picture.snapshot)
     for each in picture.snapshot.pods:
         assert picture.sentences[each.full_name] == explain_pod(seen, each.full_name).sentence
     found = twin(picture, "pods")
@@ -96,7 +95,7 @@ def test_a_waiting_pod_is_told_what_explain_tells(picture: Picture) -> None:
 
 def test_nodes_have_the_reasons_of_plan_disruption(tmp_path: Path) -> None:
     file = tmp_path / "world.json"
-    file.write_bytes(encode_snapshot(disrupted()))
+    file.write_bytes(encode_world(disrupted()))
     said = json.loads(dovetail("plan", "--disruption", "--snapshot", str(file), "-o", "json").out)
     picture = pictured(disrupted())
 

@@ -13,6 +13,7 @@ from dovetail.api.pod import Pod
 from dovetail.app.cluster_source import SeenCluster
 from dovetail.app.solved_plan import FEW
 from dovetail.cli.views.output import Output, format_count, print_structured, print_text
+from dovetail.disruption.situation import Situation, decide_plan
 from dovetail.scheduling.explain import NearMiss, find_near_misses
 from dovetail.scheduling.missing_resources import (
     MissingResource,
@@ -24,7 +25,7 @@ from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.plan import Plan, PlannedNode
 from dovetail.scheduling.model.reasons import Decision, NodeReason, Reason, shorten_detail
 from dovetail.scheduling.model.snapshot import Snapshot, SnapshotPool, StateNode
-from dovetail.scheduling.solve import QUICK, THOROUGH, solve
+from dovetail.scheduling.solve import QUICK, THOROUGH
 
 __all__ = ["PodAnswer", "explain_pod", "show_pod"]
 
@@ -75,21 +76,21 @@ def explain_pod(seen: SeenCluster, name: str) -> PodAnswer:
     """What there is to say about a pod that is known to exist."""
     snapshot = seen.snapshot
     if any(pod.full_name == name for pod in snapshot.pods):
-        return _explain_decision(snapshot, name, WAITING)
+        return _explain_decision(seen.situation, name, WAITING)
     home = next((s for s in snapshot.nodes for pod in s.pods if pod.full_name == name), None)
     if home is None:
         return PodAnswer(name, ASIDE, f"{name} {_why_aside(seen.pods[name])}")
     if any(pod.full_name == name for pod in snapshot.moving):
         return _explain_decision(
-            snapshot, name, MOVING, f"its node {views.read_name(home)} is being removed; "
+            seen.situation, name, MOVING, f"its node {views.read_name(home)} is being removed; "
         )
     leaving = ", which is being removed" if views.is_deleting(home) else ""
     return PodAnswer(name, PLACED, f"{name} is on {_describe_node(home)}{leaving}", views.read_name(home))
 
 
-def _explain_decision(snapshot: Snapshot, name: str, state: str, before: str = "") -> PodAnswer:
-    cache = DecisionCache()
-    plan = solve(snapshot, QUICK if len(snapshot.pods) > FEW else THOROUGH, cache=cache)
+def _explain_decision(situation: Situation, name: str, state: str, before: str = "") -> PodAnswer:
+    cache, snapshot = DecisionCache(), situation.snapshot
+    plan = decide_plan(situation, QUICK if len(snapshot.pods) > FEW else THOROUGH, cache)
     left_out = {**plan.ignored, **plan.deferred, **plan.unschedulable}
     undecided = Decision(name, None, error=left_out.get(name, ""))
     decision = next((each for each in plan.decisions if each.pod == name), undecided)

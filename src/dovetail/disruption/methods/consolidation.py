@@ -125,16 +125,15 @@ def _find_consolidation_candidates(inputs: DisruptionInput) -> ConsolidationCand
 @report_bad_objects
 def choose_single_node(
     inputs: DisruptionInput,
-    first: AbstractSet[str] = frozenset(),
     should_stop: ShouldStop = never_stop,
     looked: Mapping[str, ConsolidationVerdict] | None = None,
 ) -> DisruptionChoice:
-    """One node for a cheaper one or none. Pools named in `first` are looked at before the others.
+    """One node for a cheaper one or none. Pools that the last sweep did not reach come first.
 
     `looked` are verdicts that are there already, by key; with them, the search ends where they do.
     """
     choice, ordered, known = start_consolidation(inputs)
-    queue = interleave_pools(ordered, first)
+    queue = interleave_pools(ordered, inputs.unseen)
     unseen = {candidate.pool.name for candidate in queue}
     for candidate in queue:
         if looked is not None and candidate.key not in looked:
@@ -150,9 +149,9 @@ def choose_single_node(
 
 
 @skip_bad_objects
-def list_single_node_queue(inputs: DisruptionInput, first: AbstractSet[str] = frozenset()) -> list[str]:
+def list_single_node_queue(inputs: DisruptionInput) -> list[str]:
     """The keys of all that `single` would look at, in its order."""
-    return [candidate.key for candidate in interleave_pools(start_consolidation(inputs)[1], first)]
+    return [candidate.key for candidate in interleave_pools(start_consolidation(inputs)[1], inputs.unseen)]
 
 
 @skip_bad_objects

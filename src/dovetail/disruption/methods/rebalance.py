@@ -43,9 +43,7 @@ ANOTHER_ZONE = Taint(key="dovetail.sh/another-zone", effect="NoSchedule")
 
 
 @report_bad_objects
-def choose_rebalance(
-    inputs: DisruptionInput, returned: frozenset[str], should_stop: ShouldStop = never_stop
-) -> DisruptionChoice:
+def choose_rebalance(inputs: DisruptionInput, should_stop: ShouldStop = never_stop) -> DisruptionChoice:
     """The first move towards balance that can be made, if there is one."""
     candidates = [
         each
@@ -54,7 +52,7 @@ def choose_rebalance(
     ]
     choice = DisruptionChoice(compute_allowances(inputs, REBALANCE.reason), eligible=len(candidates))
     counts = _count_nodes_by_zone(inputs)
-    for zone in sorted(returned - inputs.excluded_zones):
+    for zone in sorted(inputs.returned_zones - inputs.excluded_zones):
         seen: DisruptionInput | None = None
         for candidate in _list_overfull(candidates, zone, counts, inputs):
             if should_stop():

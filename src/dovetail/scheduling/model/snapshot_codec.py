@@ -14,7 +14,7 @@ from dovetail.api.quantity import Quantity
 from dovetail.scheduling.model.pod_shapes import Numbering
 from dovetail.scheduling.model.snapshot import Snapshot, StateNode
 
-__all__ = ["decode_snapshot", "encode_snapshot"]
+__all__ = ["decode_snapshot", "encode_part", "encode_snapshot"]
 
 
 class PodRow(msgspec.Struct, array_like=True, frozen=True):
@@ -55,6 +55,11 @@ def _decode_quantity(kind: type, value: Any) -> Any:
 
 _encoder = msgspec.json.Encoder(enc_hook=_encode_quantity, order="deterministic")
 _decoder = msgspec.json.Decoder(EncodedSnapshot, dec_hook=_decode_quantity)
+
+
+def encode_part(part: Any) -> bytes:
+    """The canonical JSON of a part of a snapshot."""
+    return _encoder.encode(part)
 
 
 class _Writer:

@@ -17,9 +17,9 @@ from dovetail.controllers.base import DONE, Backoff, Cache, PeriodicController, 
 from dovetail.ports import Clock, Compute, Recorder
 from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.snapshot import Snapshot
+from dovetail.scheduling.zone_bound import ZoneBoundPod, find_zone_bound_pods
 from dovetail.zonal import shift_metrics
 from dovetail.zonal.model.rehearsal import Rehearsal, rehearse
-from dovetail.zonal.model.zone_bound import ZoneBoundPod, find_zone_bound_pods
 
 __all__ = ["ClusterView", "RehearsalController"]
 

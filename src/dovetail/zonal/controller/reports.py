@@ -12,6 +12,7 @@ from dovetail.api.core import Node
 from dovetail.api.zoneshift import ZoneShift
 from dovetail.errors import BadInput, DovetailError
 from dovetail.ports import Clock, Recorder
+from dovetail.scheduling.zone_bound import ZoneBoundPod
 from dovetail.zonal import shift_metrics
 from dovetail.zonal.controller.node_protection import count_protected_by_zone
 from dovetail.zonal.controller.pool_edits import count_edited_by_zone
@@ -23,7 +24,6 @@ from dovetail.zonal.model.balance import ZoneBalance, measure_balance
 from dovetail.zonal.model.ledgers import parse_pool_ledger
 from dovetail.zonal.model.pools import FROZEN, KEYS, ImpairedZones, admits_zone, is_confined
 from dovetail.zonal.model.rehearsal import Rehearsal
-from dovetail.zonal.model.zone_bound import ZoneBoundPod
 
 if TYPE_CHECKING:
     from prometheus_client import Gauge

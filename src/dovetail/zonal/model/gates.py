@@ -6,16 +6,39 @@ Nothing is written anywhere for it. By default no gate is closed.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
+from dovetail.api.zoneshift import ZoneShift
 from dovetail.ports import Clock
 
-__all__ = ["ZoneGates"]
+__all__ = ["GatedZones", "ZoneGates", "read_zone_gates"]
+
+RESTORED = "Restored"
 
 # What waited for the end of a shift does not all happen at once then.
 SPREAD = timedelta(minutes=30)
 LOOK_AGAIN = 30.0
+
+
+class GatedZones(NamedTuple):
+    """Zones that ZoneShifts close for disruption, by name, and for launches, names by id; and those back."""
+
+    excluded: frozenset[str]
+    closed: Mapping[str, str]
+    returned: frozenset[str]
+
+
+def read_zone_gates(shifts: Iterable[ZoneShift]) -> GatedZones:
+    """The zones that the controller has closed and opened again, as it says in the status of each shift."""
+    listed = sorted(shifts, key=lambda each: each.spec.zone_id)
+    names = {each.spec.zone_id: each.status.zone_name or each.spec.zone_id for each in listed}
+    excluded = frozenset(names[each.spec.zone_id] for each in listed if each.status.steps.disruption)
+    closed = {each.spec.zone_id: names[each.spec.zone_id] for each in listed if each.status.steps.gate}
+    ended = (each for each in listed if each.status.phase == RESTORED and each.status.ended_at is not None)
+    returned = frozenset(each.status.zone_name for each in ended) - excluded - {""}
+    return GatedZones(excluded, closed, returned)
 
 
 class ZoneGates:

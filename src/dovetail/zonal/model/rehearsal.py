@@ -23,7 +23,7 @@ from dovetail.scheduling.model.plan import Plan, PlannedNode
 from dovetail.scheduling.model.reasons import NodeReason, Reason, find_nearest_miss
 from dovetail.scheduling.model.snapshot import Snapshot, StateNode
 from dovetail.scheduling.solve import QUICK, solve
-from dovetail.zonal.model.zone_bound import find_tie
+from dovetail.scheduling.zone_bound import find_tie
 
 __all__ = [
     "LAUNCHES",

@@ -10,14 +10,14 @@ from dovetail.api import codec, labels
 from dovetail.api.core import PersistentVolume, PersistentVolumeClaim
 from dovetail.api.pod import Pod, PodSpec
 from dovetail.scheduling.model.snapshot import Storage
-from dovetail.zonal.model.rehearsal import rehearse
-from dovetail.zonal.model.zone_bound import (
+from dovetail.scheduling.zone_bound import (
     FIXES,
     defer_zone_bound_pods,
     find_tie,
     find_tie_and_zone,
     find_zone_bound_pods,
 )
+from dovetail.zonal.model.rehearsal import rehearse
 from support.builders import pod
 from support.disruption import pool, scene, state
 from support.worlds import instance_type, node_affinity, offering, spread

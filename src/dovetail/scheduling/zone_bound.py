@@ -12,6 +12,8 @@ from dovetail.api import labels
 from dovetail.api.pod import Pod, TopologySpreadConstraint
 from dovetail.scheduling.model import pod_requirements as wishes
 from dovetail.scheduling.model.label_selectors import matches_selector
+from dovetail.scheduling.model.plan import Plan
+from dovetail.scheduling.model.reasons import Decision
 from dovetail.scheduling.model.requirements import Requirements
 from dovetail.scheduling.model.snapshot import Snapshot, StateNode, Storage
 from dovetail.scheduling.model.volumes import list_volume_topologies
@@ -20,6 +22,7 @@ __all__ = [
     "FIXES",
     "Tie",
     "ZoneBoundPod",
+    "add_deferred_pods",
     "defer_zone_bound_pods",
     "find_tie",
     "find_tie_and_zone",
@@ -80,6 +83,17 @@ def defer_zone_bound_pods(
     aside = {each.pod.full_name for each in found}
     left = tuple(pod for pod in snapshot.pods if pod.full_name not in aside)
     return replace(snapshot, pods=left), tuple(found)
+
+
+def add_deferred_pods(plan: Plan, waiting: Iterable[ZoneBoundPod]) -> Plan:
+    """The plan, and beside it the pods that wait for their zone."""
+    deferred, decisions, zones = dict(plan.deferred), list(plan.decisions), dict(plan.zones)
+    for each in waiting:
+        name = each.pod.full_name
+        deferred[name] = str(each)
+        decisions.append(Decision(name, None, error=str(each)))
+        zones[each.zone] = zones.get(each.zone, 0) + 1
+    return replace(plan, deferred=deferred, decisions=tuple(decisions), zones=zones)
 
 
 def find_tie(pod: Pod, zones: Mapping[str, str], storage: Storage) -> Tie:

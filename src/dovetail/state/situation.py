@@ -1,0 +1,44 @@
+"""The Situation of a cluster that is only looked at: what its controller knows, as its objects tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from dovetail.disruption.policy import add_default_annotations, read_default_annotations
+from dovetail.disruption.situation import Situation
+from dovetail.scheduling.model import state_node as views
+from dovetail.scheduling.model.snapshot import Snapshot
+from dovetail.settings import Settings
+
+__all__ = ["build_situation"]
+
+
+def build_situation(
+    snapshot: Snapshot,
+    settings: Settings,
+    *,
+    excluded_zones: frozenset[str] = frozenset(),
+    closed_zones: Mapping[str, str] | None = None,
+    returned_zones: frozenset[str] = frozenset(),
+) -> Situation:
+    """The snapshot with what the controller's settings and marks add to it.
+
+    Settings turn knobs for all NodePools; commands under way left marks on Nodes and NodeClaims. Which nodes
+    the controller chose for pods in the last seconds, it alone knows.
+    """
+    knobs = read_default_annotations(settings)
+    pools = tuple(
+        replace(pool, nodepool=add_default_annotations(pool.nodepool, knobs)) for pool in snapshot.pools
+    )
+    return Situation(
+        snapshot=replace(snapshot, pools=pools),
+        queued=frozenset(
+            views.read_provider_id(each) for each in snapshot.nodes if views.has_disruption_mark(each)
+        ),
+        excluded_zones=excluded_zones,
+        closed_zones=closed_zones or {},
+        returned_zones=returned_zones if settings.zonal_policy.rebalance == "Gradual" else frozenset(),
+        spot_to_spot=settings.feature_gates.spot_to_spot_consolidation,
+    )
