@@ -19,7 +19,7 @@ from support.builders import NOW, nodepool, owner, pod
 from support.commands import dovetail
 from support.disruption import MEDIUM, machine, pdb, pool, scene, state
 from support.disruption_policies import asking
-from support.seen_clusters import encode_world
+from support.seen_clusters import encode_first_format, encode_world
 
 RS = owner("ReplicaSet")
 HUGE = machine("huge", 64, 40.0)
@@ -116,10 +116,16 @@ def test_a_drifted_node_that_only_a_person_can_free_is_an_exit_code(tmp_path: Pa
     assert dovetail("plan", "--disruption", "--snapshot", saved(tmp_path, shut)).code == 0
 
 
-def test_settings_of_the_environment_count_as_the_controllers_would(tmp_path: Path) -> None:
+def one_large_node() -> DisruptionInput:
+    """A node that several smaller ones would be cheaper than, where that is wanted."""
     pods = [light(f"p{i}", "n", "3.5") for i in range(5)]
-    world = scene(state("n", *pods, of=HUGE), types=[HUGE, MEDIUM])
-    file = saved(tmp_path, world)
+    return scene(state("n", *pods, of=HUGE), types=[HUGE, MEDIUM])
+
+
+@pytest.mark.spec("FN-4")
+def test_a_file_of_the_first_format_is_read_with_the_settings_of_the_environment(tmp_path: Path) -> None:
+    file = str(tmp_path / "world.json")
+    Path(file).write_bytes(encode_first_format(one_large_node().snapshot))
     nothing = json.loads(dovetail("plan", "--disruption", "--snapshot", file, "-o", "json").out)
     assert nothing["commands"] == []
     many = {"CONSOLIDATE_MANY": "true"}
@@ -131,6 +137,34 @@ def test_settings_of_the_environment_count_as_the_controllers_would(tmp_path: Pa
     strict = {**many, "CONSOLIDATION_MIN_SAVING": "30.5"}
     ended = dovetail("plan", "--disruption", "--snapshot", file, env=strict)
     assert "nothing would be disrupted now; 1 node blocked" in ended.out
+
+
+@pytest.mark.spec("FN-4")
+def test_a_file_of_the_second_format_brings_its_settings_wherever_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CONSOLIDATE_MANY", "true")
+    file = saved(tmp_path, one_large_node())
+    monkeypatch.delenv("CONSOLIDATE_MANY")
+    other = {"CONSOLIDATION_MIN_SAVING": "30.5", "FEATURE_GATES": "SpotToSpotConsolidation=true"}
+    answers = [
+        dovetail("plan", "--disruption", "--snapshot", file, "-o", "json", env=env).out for env in ({}, other)
+    ]
+    assert answers[0] == answers[1]
+    (split,) = json.loads(answers[0])["commands"]
+    assert (split["type"], len(split["replacements"])) == ("many", 5)
+
+
+@pytest.mark.spec("FN-4")
+def test_a_file_of_the_third_format_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    file = Path(saved(tmp_path, one_large_node()))
+    file.write_bytes(file.read_bytes().replace(b"dovetail-snapshot/2", b"dovetail-snapshot/3"))
+    ended = dovetail("plan", "--disruption", "--snapshot", str(file))
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err == (
+        f"dovetail: reading the snapshot {file}: its format is 'dovetail-snapshot/3' and this version reads "
+        "'dovetail-snapshot/2' and 'dovetail-snapshot/1'; take it again with this version\n"
+    )
 
 
 def test_a_pools_annotations_survive_in_a_snapshot(tmp_path: Path) -> None:
