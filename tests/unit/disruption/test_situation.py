@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import TypeVar
 
 import pytest
 from msgspec.structs import replace
 
+from dovetail.api.meta import Object
 from dovetail.disruption.blocked_reason import BlockedReason
 from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.methods.drift import choose_drift
@@ -18,6 +20,8 @@ from dovetail.scheduling.solve import solve
 from support.builders import NOW, owner, pod
 from support.disruption import pool, scene, state
 
+ZONE = "topology.kubernetes.io/zone"
+O = TypeVar("O", bound=Object)  # noqa: E741 - O for object
 HOLD = DisruptionHold(blocked_reason=BlockedReason.PAUSED, why="nobody may go today")
 
 
@@ -68,17 +72,16 @@ def test_pods_that_wait_for_a_closed_zone_are_deferred_for_everybody() -> None:
     assert "default/free" not in plan.left_out
 
 
-ZONE = "topology.kubernetes.io/zone"
+def stamp_version(obj: O | None, number: str) -> O:
+    assert obj is not None
+    return replace(obj, metadata=replace(obj.metadata, uid=f"uid-{number}", resource_version="7"))
 
 
 def versioned(situation: Situation) -> Situation:
     """As an API server gives them: every object with a uid and a version."""
 
-    def stamp(obj, number):  # type: ignore[no-untyped-def]
-        return replace(obj, metadata=replace(obj.metadata, uid=f"uid-{number}", resource_version="7"))
-
     nodes = tuple(
-        replace(each, node=stamp(each.node, f"n{i}"), claim=stamp(each.claim, f"c{i}"))
+        replace(each, node=stamp_version(each.node, f"n{i}"), claim=stamp_version(each.claim, f"c{i}"))
         for i, each in enumerate(situation.snapshot.nodes)
     )
     return situation.with_snapshot(replace(situation.snapshot, nodes=nodes))
