@@ -4,8 +4,8 @@ Names are declared beside the code that counts, through `counter`, `gauge`, `his
 below, and all end up in one registry.
 
 Every one has to be stored by somebody, so there are two ways to look. In full, everything is shown. In
-brief, a metric shows what its declaration says: all of it, what is not zero, or nothing; and histograms
-show a few of their bounds, each of which the full ones have too.
+brief, a metric shows what its declaration says: all of it, what is not zero, its sum, or nothing; and
+histograms show a few of their bounds, each of which the full ones have too.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ REMEMBERED = 512
 # In brief, a histogram's next bound is this many times the last one.
 STRIDE = 4.0
 
-InBrief = Literal["all", "nonzero", "nothing"]
+InBrief = Literal["all", "nonzero", "summed", "nothing"]
 _in_brief: dict[str, InBrief] = {}
 _bounds_in_brief: dict[str, frozenset[float]] = {}
 
@@ -103,7 +103,7 @@ def in_brief(family: str) -> str:
     shown = _in_brief.get(family, "all")
     if shown == "all" and family in _bounds_in_brief:
         return f"{len(_bounds_in_brief[family]) + 1} bounds"
-    return {"all": "yes", "nonzero": "unless 0", "nothing": "no"}[shown]
+    return {"all": "yes", "nonzero": "unless 0", "summed": "its sum", "nothing": "no"}[shown]
 
 
 class BriefRegistry:
@@ -114,11 +114,19 @@ class BriefRegistry:
             shown = _in_brief.get(family.name, "all")
             if shown == "nonzero":
                 family.samples = [sample for sample in family.samples if sample.value]
+            if shown == "summed":
+                family.samples = _sum_samples(family)
             if family.name in _bounds_in_brief:
                 bounds = _bounds_in_brief[family.name]
                 family.samples = [sample for sample in family.samples if _is_shown_bucket(sample, bounds)]
             if shown != "nothing":
                 yield family
+
+
+def _sum_samples(family: Metric) -> list[Sample]:
+    """One sample for a whole counter, whatever its labels are."""
+    total = f"{family.name}_total"
+    return [Sample(total, {}, sum(each.value for each in family.samples if each.name == total))]
 
 
 def _is_shown_bucket(sample: Sample, bounds: frozenset[float]) -> bool:

@@ -1,4 +1,4 @@
-"""The shapes controllers need from the outside: clock, Kubernetes, compute, recorder.
+"""The shapes controllers need from the outside: clock, Kubernetes, compute, recorder, history.
 
 Ports point inward: this file says what is needed, and the runtime, the providers and the simulator
 fit themselves to it.
@@ -6,7 +6,7 @@ fit themselves to it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple, ParamSpec, Protocol, TypeVar
 
@@ -15,13 +15,15 @@ from dovetail.api.meta import Amounts, Kind, Object, Record
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.history.chain import LogEnd
-from dovetail.history.record import DecisionRecord
+from dovetail.history.record import DecisionRecord, RecordDraft, RecordKind
+from dovetail.history.verdicts import Verdict, VerdictKey
 from dovetail.scheduling.model.instance_types import InstanceType
 
 __all__ = [
     "Clock",
     "Cloud",
     "Compute",
+    "DecisionSink",
     "Instance",
     "Kube",
     "LogPace",
@@ -109,6 +111,30 @@ class Recorder(Protocol):
         window: float = 120.0,
     ) -> None:
         """Publish an event unless the same one went out within the window, in seconds."""
+
+
+class DecisionSink(Protocol):
+    """Remembers what was decided and done. Noting never waits and never fails."""
+
+    @property
+    def recording(self) -> bool:
+        """Whether a note comes to anything; where it does not, no words need be made."""
+
+    @property
+    def verdicts(self) -> Mapping[str, VerdictKey]:
+        """The last verdict on each pod and node: what new ones are compared with."""
+
+    def note_decision(self, draft: RecordDraft, *, parent: str = "", situation: str = "") -> str:
+        """Record a decision and give its id; empty when nothing is recorded.
+
+        `parent` is the id of the record that caused it, `situation` the digest of what the decision saw.
+        """
+
+    def note_verdicts(self, verdicts: Iterable[Verdict], situation: str = "") -> None:
+        """Take verdicts that differ from those known, and record those that have lasted by now."""
+
+    def find_record(self, name: str, kinds: frozenset[RecordKind]) -> str:
+        """The id of the newest record of these kinds that has this name; empty when there is none."""
 
 
 class Instance(Record, frozen=True):

@@ -27,6 +27,7 @@ from dovetail.app.cluster_context import DISPENSABLE, ClusterContext, ContextOpt
 from dovetail.controllers.base import SINGLETON, Controller
 from dovetail.controllers.cloud_wrappers import CallerController, MeteredCloud
 from dovetail.controllers.context import ControllerContext, TerminationVolumes
+from dovetail.controllers.history import DecisionRecorder
 from dovetail.controllers.node.drain import BY_NODE, index_attachment_by_node
 from dovetail.controllers.nodeclaim.initialization import SLICES_BY_NODE, index_slice_by_nodes
 from dovetail.controllers.nodeoverlay import OverlaidCloud
@@ -37,7 +38,7 @@ from dovetail.controllers.ownership import (
     index_node_by_provider_id,
 )
 from dovetail.controllers.provider_port import Indexes, MakeProvider
-from dovetail.controllers.registry import ControllerSet, build_controllers
+from dovetail.controllers.registry import ControllerSet, GaugeReporter, build_controllers
 from dovetail.controllers.set_aside import SetAsideReporter
 from dovetail.errors import BadInput, DovetailError, NotAuthorized
 from dovetail.logs import get_logger
@@ -66,6 +67,8 @@ __all__ = ["Dovetail", "ProcessOptions"]
 
 # How long caches may take to fill before that is worth a line in the log. Seconds.
 PATIENCE = 30.0
+# A cluster is known by the uid of this namespace, which every cluster has and none may delete.
+CLUSTER_NAMESPACE = "kube-system"
 GRANT = "cannot follow a kind; grant get, list and watch on it to the controller's service account"
 
 INDEXES: Indexes = {
@@ -84,6 +87,8 @@ class ProcessOptions:
     authority: str = ""
     compute: Compute = inline
     may_write: Callable[[], bool] = lambda: True
+    # What this process is called as a leader.
+    identity: str = ""
 
 
 class Dovetail(ClusterContext):
@@ -119,6 +124,7 @@ class Dovetail(ClusterContext):
         self._chance = chance
         self._log = get_logger()
         self.manager = Manager(clock, chance)
+        self.history = DecisionRecorder(settings, clock, process.identity)
         self.parts = self._build_context(compute, class_kind)
         self._seeing = ClusterView(
             self._capture_snapshot, compute, self.get_informer(core.ReplicaSet), self.parts.cache
@@ -130,7 +136,8 @@ class Dovetail(ClusterContext):
             *self.provider.build_controllers(self.parts),
             *self._zonal_controllers(),
         )
-        self._reporters = (*self._build_node_gauges(), *built.reporters)
+        gauges: tuple[GaugeReporter, ...] = (self.history, *self._build_node_gauges())
+        self._reporters = (*gauges, *built.reporters)
         BUILD.labels(__version__, f"python{platform.python_version()}", platform.machine(), "").set(1)
         self._connect_controllers(built)
         unread = SetAsideReporter(self.recorder, clock, "informer")
@@ -207,9 +214,15 @@ class Dovetail(ClusterContext):
             # An empty cache looks like a world without nodes: acting on it would end machines undrained.
             await self._wait_for_caches()
             await elected()
+            self._begin_history()
 
         with metrics.register_reporter(self._report_gauges):
             await self.manager.run(ready)
+
+    def _begin_history(self) -> None:
+        """From now on this process leads, and records what it decides under the name of its cluster."""
+        home = self.get_informer(core.Namespace).get(CLUSTER_NAMESPACE)
+        self.history.begin_term(home.uid if home is not None else "")
 
     async def _wait_for_caches(self) -> None:
         """Wait for every cache, and from time to time say which are still missing."""
@@ -258,6 +271,7 @@ class Dovetail(ClusterContext):
             cloud=overlaid or cloud,
             clock=self.clock,
             recorder=self.recorder,
+            history=self.history,
             compute=compute,
             cluster=self.cluster,
             capture=self.capture,

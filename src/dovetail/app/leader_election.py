@@ -29,12 +29,14 @@ class LedProgram(Protocol):
     def stop(self) -> None: ...
 
 
-def build_elector(settings: Settings, connection: Connection, lease: str) -> ElectorThread | None:
+def build_elector(
+    settings: Settings, connection: Connection, lease: str, identity: str = ""
+) -> ElectorThread | None:
     """The elector for a Lease of this name, to be started; None where election is switched off."""
     if settings.disable_leader_election:
         return None
     namespace = settings.leader_election_namespace or connection.namespace
-    terms, identity = ElectionTerms(name=lease, namespace=namespace), new_identity()
+    terms, identity = ElectionTerms(name=lease, namespace=namespace), identity or new_identity()
 
     def make(tell: Callable[[bool], None]) -> Elector:
         clock = SystemClock()

@@ -15,6 +15,7 @@ from dovetail.runtime.clock import SystemClock
 from dovetail.runtime.compute import WorkerPool
 from dovetail.runtime.kube import KubeClient
 from dovetail.runtime.kubeconfig import connect
+from dovetail.runtime.leader import new_identity
 from dovetail.runtime.transport import USER_AGENT
 from dovetail.settings import Settings
 from dovetail.zonal.policy_map import read_policy
@@ -30,7 +31,8 @@ async def run_controller(
     clock, chance = SystemClock(), Random(SystemRandom().getrandbits(64))
     connection = connect(clock, kubeconfig)
     transport, workers = connection.open_transport(USER_AGENT), WorkerPool(min(2, os.cpu_count() or 1))
-    elector = build_elector(settings, connection, settings.leader_election_name)
+    identity = new_identity()
+    elector = build_elector(settings, connection, settings.leader_election_name, identity)
     leading: Callable[[], bool] = (lambda: True) if elector is None else (lambda: elector.leading)
     settings = await read_policy(settings, KubeClient(transport, clock), find_namespace(settings))
     dovetail = Dovetail(
@@ -39,7 +41,7 @@ async def run_controller(
         clock=clock,
         chance=chance,
         provider=provider,
-        process=ProcessOptions(authority=connection.authority, compute=workers, may_write=leading),
+        process=ProcessOptions(connection.authority, workers, leading, identity),
     )
     servers = [
         await health.serve_app(

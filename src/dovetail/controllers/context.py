@@ -16,7 +16,7 @@ from dovetail.controllers.base import Cache
 from dovetail.controllers.capacitybuffer import CapacityBuffers
 from dovetail.controllers.nodeoverlay import OverlaidCloud
 from dovetail.controllers.ownership import Ownership
-from dovetail.ports import Clock, Cloud, Compute, Kube, Recorder
+from dovetail.ports import Clock, Cloud, Compute, DecisionSink, Kube, Recorder
 from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.device_objects import ResourceSlice
 from dovetail.scheduling.model.snapshot import SchedulingOptions
@@ -44,6 +44,7 @@ class ControllerContext:
     cloud: Cloud
     clock: Clock
     recorder: Recorder
+    history: DecisionSink
     compute: Compute
     cluster: Cluster
     capture: Capture

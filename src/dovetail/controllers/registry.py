@@ -51,7 +51,7 @@ from dovetail.controllers.static import StaticDeprovisioning, StaticProvisioning
 from dovetail.disruption.policy import read_default_annotations
 from dovetail.metrics import CONDITION_BUCKETS, PROMETHEUS_BUCKETS
 
-__all__ = ["ControllerSet", "build_controllers"]
+__all__ = ["ControllerSet", "GaugeReporter", "build_controllers"]
 
 
 class ItemSource(Controller, Protocol):

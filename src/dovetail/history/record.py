@@ -231,6 +231,10 @@ class RecordIds:
             self._last, self._counter = self._last + 1, 0
         return f"{self._last:012x}{self._counter:04x}{self._cluster}"
 
+    def skip_past(self, known: str) -> None:
+        """Give only ids that are greater than this one."""
+        self._last, self._counter = int(known[:12], 16), int(known[12:16], 16)
+
 
 def _shorten_uid(uid: str) -> str:
     """The first 32 bits of a UUID; of any other text, those of its digest."""

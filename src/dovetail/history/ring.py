@@ -67,6 +67,8 @@ class _RecordNames(msgspec.Struct, frozen=True, gc=False):
     pods: tuple[str, ...] = ()
 
 
+# Where a line has its id: it comes first.
+_ID = slice(len('{"id":"'), len('{"id":"') + 24)
 _NAMES = msgspec.json.Decoder(_RecordNames)
 
 
@@ -127,6 +129,14 @@ class HistoryRing:
         newest_first = sorted(serials, key=self._read_age, reverse=True)
         matching = (record for serial in newest_first for record in self._match_entry(serial, query))
         return list(islice(matching, max(0, min(query.limit, LIMIT))))
+
+    def find_latest(self, name: str, kinds: frozenset[RecordKind]) -> str:
+        """The id of the newest record of these kinds that has this name; empty when there is none."""
+        found = self._by_name.get(name, ())
+        for serial in (found,) if isinstance(found, int) else reversed(found):
+            if self._entries[serial].kind in kinds:
+                return self._entries[serial].line[_ID].decode()
+        return ""
 
     def list_names(self) -> Iterator[str]:
         """Every name that something is known of, for suggestions."""

@@ -137,6 +137,14 @@ class Settings:
         "features switched on or off; names left out keep their defaults, unknown names are ignored",
     )
     health_probe_port: int = _set(value_kinds.PORT, "8081", "port of the probes /healthz and /readyz")
+    history_keep: timedelta = _set(
+        value_kinds.WINDOW,
+        "24h",
+        "how far back the history of decisions goes that `dovetail history` asks for; 0s keeps none",
+    )
+    history_most: int = _set(
+        value_kinds.COUNT, "50000", "records that the history holds at most; verdicts go before acts"
+    )
     ignore_dra_requests: bool = _set(
         value_kinds.BOOLEAN, "true", "treat pods with resource claims as if they had none"
     )
