@@ -13,14 +13,15 @@ from dovetail.sim.kube.apiserver import ApiServer
 
 
 @contextmanager
-def served_elsewhere() -> Iterator[str]:
-    """Its address, while the block lasts."""
+def served_elsewhere(server: ApiServer | None = None) -> Iterator[str]:
+    """The address of this server, or of an empty one, while the block lasts."""
+    serving = server or ApiServer(SystemClock(), Random(1))
     found: list[str] = []
     ready, loops, stop = threading.Event(), list[asyncio.AbstractEventLoop](), asyncio.Event()
 
     async def serve() -> None:
         loops.append(asyncio.get_running_loop())
-        async with ApiServer(SystemClock(), Random(1)).serve() as running:
+        async with serving.serve() as running:
             found.append(running.url)
             ready.set()
             await stop.wait()

@@ -27,6 +27,7 @@ COMMANDS = {
     "zonal-shift": "Shift away from an impaired zone and back, or see what that would mean.",
     "plan": "Plan nodes for pods in files, in a snapshot or in a live cluster.",
     "explain": "Say where a pod will run or why it cannot, or why a node is blocked.",
+    "history": "Say what happened to a node, a pod or a NodePool, and why.",
     "dashboard": "Show a cluster, and what Dovetail would do in it, on a web page.",
     "snapshot": "Save what Dovetail sees of a cluster, to plan and explain it later.",
     "simulate": "Play a scenario through with the real controllers, and say what it cost.",

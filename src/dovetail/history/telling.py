@@ -19,6 +19,7 @@ __all__ = [
     "HistoryRow",
     "describe_saving",
     "describe_subject",
+    "is_about",
     "tell_row",
     "tell_rows",
     "tell_sentence",
@@ -26,6 +27,8 @@ __all__ = [
 
 COLUMNS = ("TIME", "WHAT", "WHY")
 NAMED = 3
+# How the same machine is called, before and after it joins.
+_MACHINES = ("node", "claim", "nodeclaim")
 SHORT_ID = 4
 
 
@@ -78,19 +81,34 @@ class HistoryRow(NamedTuple):
     why: str
 
 
-def tell_rows(records: Iterable[DecisionRecord], now: datetime) -> list[HistoryRow]:
-    """The lines of a history, in the order given."""
-    return [tell_row(record, now) for record in records]
+def tell_rows(records: Iterable[DecisionRecord], now: datetime, asked: str = "") -> list[HistoryRow]:
+    """The lines of a history, in the order given. `asked` is the name that the history was asked for."""
+    return [tell_row(record, now, asked) for record in records]
 
 
-def tell_row(record: DecisionRecord, now: datetime) -> HistoryRow:
-    """One line: the time alone if it is of today, the day with it otherwise; all in UTC."""
+def tell_row(record: DecisionRecord, now: datetime, asked: str = "") -> HistoryRow:
+    """One line: the time alone if it is of today, the day with it otherwise; all in UTC.
+
+    A line about something else than what was asked for says what it is about.
+    """
     same_day = record.time.astimezone(UTC).date() == now.astimezone(UTC).date()
     shown = record.time.astimezone(UTC).strftime("%H:%M:%S" if same_day else "%Y-%m-%d %H:%M:%S")
     what = WORDS[record.kind].what
-    if record.subject.startswith("command/"):
+    if record.subject.startswith("command/") or (asked and not is_about(record, asked)):
         what = f"{describe_subject(record.subject)} {what}"
     return HistoryRow(shown, escape_text(what), escape_text(_tell_why(record)))
+
+
+def is_about(record: DecisionRecord, asked: str) -> bool:
+    """Whether the subject of a record is what was asked for, by whichever of its names."""
+    kind, _, bare = record.subject.partition("/")
+    names = {bare, record.subject, f"nodeclaim/{bare}" if kind == "claim" else ""}
+    if kind in ("node", "claim"):
+        names |= {*record.names, *(f"{each}/{name}" for name in record.names for each in _MACHINES)}
+        names |= {name.rpartition("/")[2] for name in record.names}
+    elif kind == "pod":
+        names |= {bare.rpartition("/")[2], f"pod/{bare.rpartition('/')[2]}"}
+    return asked in names
 
 
 def tell_sentence(record: DecisionRecord) -> str:

@@ -91,6 +91,11 @@ class Elector:
         return self._time_left > 0
 
     @property
+    def leader(self) -> str:
+        """Who held the lease when it was last read; empty while nobody does."""
+        return (self._seen.spec.holder_identity or "") if self._seen is not None else ""
+
+    @property
     def _time_left(self) -> float:
         return self._renewed_at + self._terms.deadline - self._clock.monotonic()
 
@@ -242,6 +247,11 @@ class ElectorThread:
     def leading(self) -> bool:
         """May be asked from any thread: the fence before every write."""
         return self._elector is not None and self._elector.leading
+
+    @property
+    def leader(self) -> str:
+        """Who leads, as far as is known here; may be asked from any thread."""
+        return self._elector.leader if self._elector is not None else ""
 
     def start(self) -> None:
         home = asyncio.get_running_loop()

@@ -1,0 +1,122 @@
+"""``dovetail history``: what was decided about a pod, a node or a NodePool, when and why."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from dovetail.app.history_source import HistoryAnswer, OpenedHistory, ask_for_all, open_history
+from dovetail.cli.views.histories import describe_nothing, print_history
+from dovetail.cli.views.options import ContextOption, KubeconfigOption
+from dovetail.cli.views.output import print_note, print_remark
+from dovetail.errors import BadInput
+from dovetail.history.asking import parse_kind, parse_moment
+from dovetail.history.ring import HistoryQuery
+from dovetail.runtime.clock import SystemClock
+
+# So many lines are read by people; whoever wants more says --all.
+FEW = 100
+
+
+class HistoryOutput(StrEnum):
+    """The shape of a history."""
+
+    table = "table"
+    json = "json"
+    yaml = "yaml"
+    jsonl = "jsonl"
+
+
+def history(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="POD|NODE|NODECLAIM|POOL",
+            help="A name: of a pod, a node, a NodeClaim or an instance; where several things share it: "
+            "NAMESPACE/NAME, pod/NAMESPACE/NAME, node/NAME, nodeclaim/NAME; or pool/NAME.",
+            show_default=False,
+        ),
+    ] = "",
+    since: Annotated[
+        str, typer.Option(metavar="DURATION|TIME", help="From when on: 24h, or 2026-11-02T03:00:00Z.")
+    ] = "24h",
+    until: Annotated[str, typer.Option(metavar="DURATION|TIME", help="Until when, said likewise.")] = "",
+    kind: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KIND", help="Only records of this kind, as NodeGone; may be said again."),
+    ] = None,
+    pool: Annotated[str, typer.Option(metavar="NAME", help="Only what is about this NodePool.")] = "",
+    reason: Annotated[str, typer.Option(metavar="WORD", help="Only this reason, as Underutilized.")] = "",
+    acts: Annotated[
+        bool, typer.Option("--acts", help="Only what was done, and not what was found about pods and nodes.")
+    ] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help=f"All that is remembered of that time, not only the newest {FEW}.")
+    ] = False,
+    place: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="URL|DIR|s3://…",
+            help="Ask this metrics port, or read this decision log, and not the cluster's leader.",
+        ),
+    ] = "",
+    kubeconfig: KubeconfigOption = "",
+    context: ContextOption = "",
+    output: Annotated[
+        HistoryOutput, typer.Option("--output", "-o", help="Shape of the result.")
+    ] = HistoryOutput.table,
+) -> None:
+    """Say what happened to a node, a pod or a NodePool, and why.
+
+    The leader of the cluster's Dovetail is asked, through the API server; that takes the right to get
+    services/proxy. It remembers a day (HISTORY_KEEP), and what it decided since it began to lead. What is
+    older is in a decision log, where one is written (DECISION_LOG). Times are in UTC, the oldest line first.
+    """
+    now = SystemClock().now()
+    query = HistoryQuery(
+        name=_spell_name(name),
+        since=parse_moment(since, now, "--since"),
+        until=parse_moment(until, now, "--until") if until else None,
+        kinds=frozenset(parse_kind(each, "--kind") for each in kind or ()),
+        pool=pool,
+        reason=reason,
+        acts_only=acts,
+        limit=FEW + 1,
+    )
+    if query.until is not None and query.since is not None and query.since > query.until:
+        raise BadInput(f"--until {until} is before --since {since}; exchange them")
+    if place and (kubeconfig or context):
+        other = "--kubeconfig" if kubeconfig else "--context"
+        raise BadInput(f"--from and {other} exclude each other; leave one out")
+    answer = asyncio.run(_ask(open_history(place, kubeconfig, context), query, everything))
+    _show(answer, query, everything, output, now)
+
+
+def _spell_name(name: str) -> str:
+    """The name as records have it; `nodepool/` is `pool/` in full."""
+    kind, slash, rest = name.partition("/")
+    return f"pool/{rest}" if slash and kind in ("nodepool", "nodepools") else name
+
+
+async def _ask(opened: OpenedHistory, query: HistoryQuery, everything: bool) -> HistoryAnswer:
+    async with opened as source:
+        return await (ask_for_all(source, query) if everything else source.ask(query))
+
+
+def _show(
+    answer: HistoryAnswer, query: HistoryQuery, everything: bool, output: HistoryOutput, now: datetime
+) -> None:
+    shown = answer.records if everything else answer.records[:FEW]
+    if not shown:
+        print_note(describe_nothing(answer, query))
+    if shown or output is not HistoryOutput.table:
+        print_history(tuple(reversed(shown)), output.value, query.name, now, answer.remembers)
+    if len(answer.records) > len(shown):
+        print_remark(f"these are the newest {FEW} lines of that time; --all shows the others")
+    if answer.unread:
+        print_remark(f"{answer.unread:,} records were left out: this version of Dovetail cannot read them")
