@@ -6,10 +6,11 @@ that only follows says so, and the question is asked again.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
@@ -18,9 +19,9 @@ from msgspec import structs
 
 from dovetail.app.published_settings import CONTROLLERS
 from dovetail.errors import BadInput, DovetailError, Misconfigured
-from dovetail.history.asking import encode_query
+from dovetail.history.asking import encode_query, find_nearest
 from dovetail.history.record import DecisionRecord, decode_record
-from dovetail.history.ring import LIMIT, HistoryQuery
+from dovetail.history.ring import LIMIT, HistoryQuery, HistoryRing
 from dovetail.runtime.clock import SystemClock
 from dovetail.runtime.credentials import Anonymous
 from dovetail.runtime.history_server import LEADER, NEAREST, REMEMBERS
@@ -43,6 +44,8 @@ USUAL = (("kube-system", "karpenter"), ("kube-system", "dovetail"), ("karpenter"
 # Of two replicas one leads: to miss it this often in a row is one chance in four thousand.
 TRIES = 12
 PATIENCE = 20.0
+# Of a log, whatever is in the time that was asked about.
+FOREVER, MOST_READ = timedelta(days=36_500), 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +87,7 @@ def open_history(place: str, kubeconfig: str = "", context: str = "") -> OpenedH
     """What `--from` names; without it, the leader of the cluster that a kubeconfig names."""
     if place.startswith(("http://", "https://")):
         return open_address(place)
-    return open_leader(kubeconfig, context)
+    return nullcontext(LogHistory(place)) if place else open_leader(kubeconfig, context)
 
 
 @asynccontextmanager
@@ -211,6 +214,32 @@ async def open_address(address: str) -> AsyncIterator[AddressHistory]:
         yield AddressHistory(transport, parts.path if parts.path.strip("/") else "/history", shown)
     finally:
         await transport.close()
+
+
+class LogHistory:
+    """A decision log in a folder or a bucket, of which only the time that is asked about is read."""
+
+    def __init__(self, place: str) -> None:
+        self._place = place
+        self._read: tuple[datetime | None, HistoryRing] | None = None
+
+    async def ask(self, query: HistoryQuery, known: str = "") -> HistoryAnswer:
+        if self._read is None or self._read[0] != query.since:
+            # Reading S3 takes a loop of its own, and there is one here.
+            self._read = query.since, await asyncio.to_thread(self._fill_ring, query)
+        ring = self._read[1]
+        found = ring.find_records(query)
+        oldest = datetime.fromtimestamp(ring.oldest, UTC) if ring.oldest is not None else None
+        return HistoryAnswer(tuple(found), oldest, "" if found else find_nearest(ring, query.name))
+
+    def _fill_ring(self, query: HistoryQuery) -> HistoryRing:
+        # Not everyone reads a log, and boto3 is not small.
+        from dovetail.app.decision_log import read_log
+
+        ring = HistoryRing(FOREVER, MOST_READ)
+        for record in read_log(self._place, query.since, query.until):
+            ring.note_record(record)
+        return ring
 
 
 class _ServiceMeta(msgspec.Struct, order=True):

@@ -13,13 +13,14 @@ from itertools import islice
 from dovetail.api.manifests.typed_fields import suggest_name
 from dovetail.errors import BadInput, shorten_text
 from dovetail.history.record import RecordKind
-from dovetail.history.ring import LIMIT, HistoryQuery
+from dovetail.history.ring import LIMIT, HistoryQuery, HistoryRing
 from dovetail.settings.durations import parse_duration
 
 __all__ = [
     "PARAMETERS",
     "build_query",
     "encode_query",
+    "find_nearest",
     "find_nearest_name",
     "parse_kind",
     "parse_moment",
@@ -147,6 +148,16 @@ def encode_query(query: HistoryQuery) -> dict[str, str]:
 
 def _encode_moment(time: datetime | None) -> str:
     return "" if time is None else time.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def find_nearest(ring: HistoryRing, asked: str) -> str:
+    """The name that was probably meant, where a ring knows nothing of the one that was asked for."""
+    if ring.knows_name(asked):
+        return ""
+    if asked.startswith("pool/"):
+        nearest = find_nearest_name(asked, ring.list_pools())
+        return f"pool/{nearest}" if nearest else ""
+    return find_nearest_name(asked, ring.list_names())
 
 
 def find_nearest_name(asked: str, names: Iterable[str]) -> str:

@@ -17,9 +17,9 @@ from urllib.parse import quote
 from aiohttp import web
 
 from dovetail.errors import BadInput
-from dovetail.history.asking import build_query, find_nearest_name
+from dovetail.history.asking import build_query, find_nearest
 from dovetail.history.record import encode_record
-from dovetail.history.ring import HistoryQuery, HistoryRing
+from dovetail.history.ring import HistoryRing
 from dovetail.ports import Clock
 from dovetail.runtime.transport import ApiReply
 
@@ -66,21 +66,12 @@ class HistoryServer:
         oldest = self._ring.oldest
         if oldest is not None:
             headers[REMEMBERS] = _format_time(oldest)
-        nearest = self._find_nearest(query) if not found else ""
+        nearest = find_nearest(self._ring, query.name) if not found else ""
         if nearest:
             headers[NEAREST] = quote(nearest, safe="/")
         if headers["ETag"] in (tag.strip().removeprefix("W/") for tag in known.split(",")):
             return ApiReply(304, b"", headers)
         return ApiReply(200, body, {**headers, "Content-Type": LINES})
-
-    def _find_nearest(self, query: HistoryQuery) -> str:
-        """The name that was probably meant, where nothing is known of the one that was asked for."""
-        if self._ring.knows_name(query.name):
-            return ""
-        pools = query.name.startswith("pool/")
-        names = self._ring.list_pools() if pools else self._ring.list_names()
-        nearest = find_nearest_name(query.name, names)
-        return f"pool/{nearest}" if nearest and pools else nearest
 
 
 def _format_time(seconds: float) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
+from dovetail.history.chain import DecisionChain
 from dovetail.history.record import (
     DecisionRecord,
     RecordDraft,
@@ -22,7 +23,7 @@ from dovetail.history.record import (
     decode_record,
     stamp_record,
 )
-from dovetail.history.ring import HistoryRing
+from dovetail.history.ring import HistoryQuery, HistoryRing
 from dovetail.runtime.clock import SystemClock
 from dovetail.runtime.history_server import HistoryServer
 from dovetail.sim.kube.apiserver import ApiServer
@@ -356,6 +357,30 @@ def test_an_address_is_asked_in_place_of_the_cluster(cluster: Cluster) -> None:
     page = dovetail("history", "--from", f"{server}/version")
     assert (page.code, page.out) == (2, "")
     assert page.err == f"dovetail: asking {server} for its history: what answers there is no history\n"
+
+
+def test_a_folder_is_read_in_place_of_the_cluster(ring: Ring, tmp_path: Path) -> None:
+    chain = DecisionChain()
+    begun = ring.note(RecordKind.TERM_BEGAN, "log/dovetail-7d9f4_1c2d", 3600)
+    lines = [chain.begin_term(begun)]
+    lines += [chain.link_record(each) for each in reversed(ring.find_records(HistoryQuery(acts_only=True)))]
+    name = f"decisions-{ago(0):%Y%m%d-%H}.jsonl"
+    (tmp_path / name).write_bytes(b"".join(line + b"\n" for line in lines))
+    ended = dovetail("history", NODE, "--from", str(tmp_path))
+    assert (ended.code, ended.err) == (0, "")
+    assert ended.out.splitlines()[-1].split()[1:] == ["gone", "lived", "35m"]
+    assert "ready" not in dovetail("history", NODE, "--from", str(tmp_path), "--since", "20m").out
+    nobody = dovetail("history", "ip-10-0-4-13", "--from", str(tmp_path))
+    assert nobody.err.endswith("; did you mean ip-10-0-4-12?\n")
+
+
+def test_a_folder_without_a_log_says_how_one_is_written(tmp_path: Path) -> None:
+    ended = dovetail("history", "--from", str(tmp_path))
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err == (
+        f"dovetail: reading history in {tmp_path}: there is no decision log in it; "
+        "it is written with DECISION_LOG=file:…\n"
+    )
 
 
 @pytest.mark.parametrize(
