@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from dovetail.api.crds import build_manifests, build_zonal_manifest
+from dovetail.api.crds import build_manifests, build_own_manifests
 
 Json = dict[str, Any]
 OPENING = """\
@@ -32,7 +32,7 @@ COLUMNS = ("field", "type", "default", "meaning", "may be")
 def definitions() -> Iterator[Json]:
     """Each kind once, in the order people meet them."""
     seen = set()
-    for each in (*build_manifests("aws"), *build_manifests("kwok"), build_zonal_manifest()):
+    for each in (*build_manifests("aws"), *build_manifests("kwok"), *build_own_manifests()):
         name = each["metadata"]["name"]
         if name not in seen:
             seen.add(name)

@@ -212,9 +212,14 @@ def _templated(text: str) -> str:
     return text.replace(head, head + block, 1)
 
 
-def zone_shifts() -> dict[str, str]:
-    """The definition that comes with zonal shifts alone."""
-    return {"dovetail/files/zoneshifts.yaml": crd_files()["zonal/dovetail.sh_zoneshifts.yaml"]}
+def own_definitions() -> dict[str, str]:
+    """The definitions of our own kinds, for a chart cannot reach outside of itself."""
+    found = {}
+    for path, text in crd_files().items():
+        folder, _, name = path.partition("/")
+        if folder == "own":
+            found[f"dovetail/files/own/{name}"] = text
+    return found
 
 
 def observability() -> dict[str, str]:
@@ -229,7 +234,7 @@ def observability() -> dict[str, str]:
 def files() -> dict[str, str]:
     """Every generated file's text, by its path below deploy/helm."""
     shown = json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
-    return {"dovetail/values.schema.json": shown, **definitions(), **zone_shifts(), **observability()}
+    return {"dovetail/values.schema.json": shown, **definitions(), **own_definitions(), **observability()}
 
 
 def main() -> None:
@@ -237,6 +242,9 @@ def main() -> None:
         target = ROOT / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, encoding="utf-8")
+    for stale in (CHART / "files" / "own").glob("*.yaml"):
+        if stale.relative_to(ROOT).as_posix() not in files():
+            stale.unlink()
     print(f"wrote {len(files())} files below deploy/helm")
 
 

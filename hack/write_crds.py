@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from dovetail.api.crds import PROVIDER_APIS, build_manifests, build_zonal_manifest
+from dovetail.api.crds import PROVIDER_APIS, build_manifests, build_own_manifests, build_zonal_manifest
 
 DEPLOY = Path(__file__).resolve().parent.parent / "deploy" / "crds"
 _HEADER = "# Generated from src/dovetail/api by `make crds`; do not edit.\n"
@@ -22,11 +22,13 @@ class _Plain(yaml.SafeDumper):
 
 def files() -> dict[str, str]:
     """Every file's text, by its path below deploy/crds."""
+    folders = {flavour: build_manifests(flavour) for flavour in PROVIDER_APIS}
+    folders |= {"own": build_own_manifests(), "zonal": (build_zonal_manifest(),)}
     return {
-        f"{flavour}/{crd['spec']['group']}_{crd['spec']['names']['plural']}.yaml": _text(crd)
-        for flavour in PROVIDER_APIS
-        for crd in build_manifests(flavour)
-    } | {"zonal/dovetail.sh_zoneshifts.yaml": _text(build_zonal_manifest())}
+        f"{folder}/{crd['spec']['group']}_{crd['spec']['names']['plural']}.yaml": _text(crd)
+        for folder, crds in folders.items()
+        for crd in crds
+    }
 
 
 def _text(crd: dict[str, Any]) -> str:

@@ -284,6 +284,22 @@ def test_the_definition_of_zone_shifts_comes_with_them_and_stays() -> None:
     assert not [each for each in without if each["kind"] == "CustomResourceDefinition"]
 
 
+def test_the_definitions_of_our_own_kinds_come_once_where_they_are_wanted_and_stay() -> None:
+    shipped = {
+        each["metadata"]["name"]: each["spec"]
+        for path in (ROOT / "deploy/crds/own").glob("*.yaml")
+        for each in [yaml.safe_load(path.read_text())]
+    }
+    assert "zoneshifts.dovetail.sh" in shipped
+    for values in ({"crds": {"own": True}}, {"crds": {"own": True}, "zonalShift": {"enabled": True}}):
+        found = [each for each in rendered(values) if each["kind"] == "CustomResourceDefinition"]
+        assert [each["metadata"]["annotations"]["helm.sh/resource-policy"] for each in found] == [
+            "keep"
+        ] * len(shipped)
+        assert {each["metadata"]["name"]: each["spec"] for each in found} == shipped
+    assert not [each for each in rendered({}) if each["kind"] == "CustomResourceDefinition"]
+
+
 def test_zonal_shift_alone_has_a_replica_in_each_of_two_zones() -> None:
     objects = rendered(ALONE)
     required = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -17,7 +17,7 @@ from typing import Any
 from dovetail import __version__
 from dovetail.api import core
 from dovetail.api.core import Node
-from dovetail.api.crds import find_provider_api
+from dovetail.api.crds import find_provider_api, is_own_kind
 from dovetail.api.meta import Object
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
@@ -150,7 +150,7 @@ class Dovetail(ClusterContext):
                 informer,
                 clock=clock,
                 rng=chance,
-                options=WatchOptions(on_trouble=self._build_error_handler(kind)),
+                options=WatchOptions(on_trouble=self._build_error_handler(kind), optional=is_own_kind(kind)),
             )
             self.manager.add_service(follower.run)
         self.manager.add_service(self.recorder.run)

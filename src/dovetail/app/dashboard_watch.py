@@ -10,6 +10,7 @@ from datetime import datetime
 from random import Random
 from typing import Any
 
+from dovetail.api.crds import is_own_kind
 from dovetail.api.meta import Kind, Object
 from dovetail.api.zoneshift import ZoneShift
 from dovetail.app.cluster_context import DISPENSABLE
@@ -196,7 +197,9 @@ class ClusterWatcher:
             informer,
             clock=clock,
             rng=chance,
-            options=WatchOptions(fields=fields, on_trouble=trouble, on_contact=contact),
+            options=WatchOptions(
+                fields=fields, on_trouble=trouble, on_contact=contact, optional=is_own_kind(kind)
+            ),
         )
 
     def _record_problem(self, kind: type[Object], error: DovetailError) -> None:

@@ -31,6 +31,10 @@ def crds(
             help="The provider whose node class to add: aws or kwok.",
         ),
     ] = "aws",
+    own: Annotated[
+        bool,
+        typer.Option("--own", help="Only the kinds of our own, such as ZoneShift; any provider's cluster."),
+    ] = False,
     output_dir: Annotated[
         str | None, typer.Option(metavar="DIRECTORY", help="Write one file for each instead of printing.")
     ] = None,
@@ -40,8 +44,11 @@ def crds(
 
     They are the ones Karpenter installs: same groups, versions and names, so that objects already
     in a cluster stay valid. Use it as `dovetail crds | kubectl apply --server-side -f -`.
+
+    Kinds that Karpenter does not have are printed with --own. They are optional: a controller that
+    runs notices one that is installed later within five minutes.
     """
-    manifests = definitions.build_manifests(provider)
+    manifests = definitions.build_own_manifests() if own else definitions.build_manifests(provider)
     if output_dir is None:
         print_manifests(manifests, output)
         return

@@ -4,6 +4,9 @@
       ▲        │ 410, or no place to resume from
       └────────┘ list again; the sink works out what vanished meanwhile
 
+A kind that is optional need not be installed: while the server does not serve it there are no objects of it,
+which is no trouble, and it is asked for again every few minutes.
+
 Where the server offers it, the list comes as a stream (`sendInitialEvents`), which spares it and
 us the memory of a whole page; where it does not, pages are read and the watch starts from there.
 """
@@ -21,7 +24,7 @@ import msgspec
 from dovetail.api import codec
 from dovetail.api.bad_items import reason_of
 from dovetail.api.meta import Object
-from dovetail.errors import BadInput, DovetailError, Expired, Invalid, KubeStatus, Retry, Throttled
+from dovetail.errors import BadInput, DovetailError, Expired, Gone, Invalid, KubeStatus, Retry, Throttled
 from dovetail.ports import Clock
 from dovetail.runtime.kube import KubeClient, build_failure, build_selectors
 from dovetail.runtime.transport import Lines
@@ -33,6 +36,8 @@ T = TypeVar("T", bound=Object)
 S = TypeVar("S", bound=Object, contravariant=True)
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 Trouble = Callable[[DovetailError], None]
+# So often in a row the server says that it does not serve a kind, before objects we know of are dropped.
+UNSERVED_TWICE = 2
 
 
 class Sink(Protocol[S]):
@@ -65,6 +70,8 @@ class WatchPace(msgspec.Struct, frozen=True):
     stream_seconds: tuple[int, int] = (300, 600)
     # A stream that ends sooner than this, with nothing said, is a server in trouble and not a long life.
     too_short: float = 1.0
+    # An optional kind that the server does not serve is asked for again after at most this long.
+    absent: float = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +85,8 @@ class WatchOptions:
     table: codec.Interner | None = None
     on_trouble: Trouble = lambda error: None
     on_contact: Callable[[], None] = lambda: None
+    # The kind need not be installed: one that the server does not serve has no objects.
+    optional: bool = False
 
 
 class Follower(Generic[T]):
@@ -105,6 +114,8 @@ class Follower(Generic[T]):
         self._on_trouble, self._on_contact = options.on_trouble, options.on_contact
         self._streams_lists = True
         self._version = ""
+        self._optional = options.optional
+        self._listed, self._unserved = False, 0
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -113,18 +124,40 @@ class Follower(Generic[T]):
             started = self._clock.monotonic()
             try:
                 await self._follow_once()
+                self._unserved = 0
                 continue
             except DovetailError as error:
                 # A person may grant the permission or install the kind later: whatever it is, keep asking.
                 if _loses_place(error):
                     self._version = ""
-                if not isinstance(error, Expired):
+                unserved = self._optional and isinstance(error, Gone)
+                if not unserved and not isinstance(error, Expired):
                     self._on_trouble(error)
                 asked = error.after if isinstance(error, Throttled) else None
+            self._unserved = self._unserved + 1 if unserved else 0
+            if unserved and self._drop_unserved():
+                delay = 0.0
+                await self._clock.sleep(self._pace.absent * (1 - 0.1 * self._chance.random()))
+                continue
             if self._clock.monotonic() - started > self._pace.settled:
                 delay = 0.0
             delay = min(max(delay * 2, self._pace.first_delay), self._pace.last_delay)
             await self._clock.sleep(max(asked or 0.0, delay) * (1 + self._chance.random()))
+
+    def _drop_unserved(self) -> bool:
+        """Take the kind as not installed, with no objects. Those we know of are dropped only when the server
+        has said so twice: one replica of it may be behind the others."""
+        if self._listed and self._unserved < UNSERVED_TWICE:
+            return False
+        self._listed = False
+        self._sink.begin_list()
+        self._sink.end_list()
+        self._on_contact()
+        return True
+
+    def _end_list(self) -> None:
+        self._listed = True
+        self._sink.end_list()
 
     async def _follow_once(self) -> None:
         """One stream, from its start or its last place to its end."""
@@ -157,7 +190,7 @@ class Follower(Generic[T]):
         ):
             self._sink.add_listed(page.items)
             version = page.meta.resource_version
-        self._sink.end_list()
+        self._end_list()
         self._version = version
 
     async def _follow_stream(self, query: dict[str, str], *, listing: bool = False) -> None:
@@ -222,7 +255,7 @@ class Follower(Generic[T]):
             raise _NeverEnded
         self._version = mark.resource_version
         if listing:
-            self._sink.end_list()
+            self._end_list()
         return False
 
 

@@ -128,7 +128,14 @@ class ZonalService:
         """ZoneShifts that somebody writes wake the controller. Nobody waits for this one to be filled."""
         informer = Informer(ZoneShift)
         informer.on_change(self.controller.shift_changed)
-        follower = Follower(self._kube, ZoneShift, informer, clock=self._clock, rng=self._chance)
+        follower = Follower(
+            self._kube,
+            ZoneShift,
+            informer,
+            clock=self._clock,
+            rng=self._chance,
+            options=WatchOptions(optional=True),
+        )
         return follower.run
 
     def _follow_config_map(self) -> Service:

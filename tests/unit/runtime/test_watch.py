@@ -93,13 +93,23 @@ class Outcome(msgspec.Struct):
     times: list[float]
     troubles: list[str]
     synced: bool
+    departures: list[str]
 
 
-def follow(streams: list[Stream], pages: list[object] | None = None, seconds: float = 60) -> Outcome:
+def follow(
+    streams: list[Stream], pages: list[object] | None = None, seconds: float = 60, optional: bool = False
+) -> Outcome:
     async def main() -> Outcome:
         clock, troubles = VirtualClock(), []
         script = Script(clock, streams, pages or [])
         informer = Informer(Node)
+        departures: list[str] = []
+
+        def changed(before: Node | None, after: Node | None) -> None:
+            if before is not None and after is None:
+                departures.append(before.name)
+
+        informer.on_change(changed)
 
         def trouble(error: DovetailError) -> None:
             troubles.append(str(error))
@@ -110,7 +120,7 @@ def follow(streams: list[Stream], pages: list[object] | None = None, seconds: fl
             informer,
             clock=clock,
             rng=Random(1),
-            options=WatchOptions(on_trouble=trouble),
+            options=WatchOptions(on_trouble=trouble, optional=optional),
         )
         task = asyncio.create_task(follower.run())
         await clock.sleep(seconds)
@@ -119,7 +129,7 @@ def follow(streams: list[Stream], pages: list[object] | None = None, seconds: fl
         await asyncio.gather(task, return_exceptions=True)
         seen = [f"{n.name}@{n.metadata.resource_version}" for n in informer]
         whens, whats = zip(*script.asked, strict=True)
-        return Outcome(seen, list(whats), list(whens), troubles, informer.synced)
+        return Outcome(seen, list(whats), list(whens), troubles, informer.synced, departures)
 
     return run_virtual(main())
 
@@ -273,3 +283,40 @@ def test_a_long_stream_resets_the_pauses() -> None:
     found = follow([Stream(*LISTED, then="break"), *broken, Stream(then="break", after=150)], seconds=600)
     assert found.times[7] - found.times[6] > 20, "by then it was patient"
     assert 0.8 <= found.times[8] - found.times[7] - 150 <= 1.6
+
+
+@pytest.mark.spec("FN-5")
+def test_an_optional_kind_that_is_not_served_has_no_objects_and_is_asked_for_again() -> None:
+    missing = [Stream(status=404), Stream(status=404)]
+    found = follow([*missing, Stream(*LISTED, then="silence")], seconds=700, optional=True)
+    assert found.asked == ["stream list"] * 3
+    first, second, third = found.times
+    assert first == 0
+    assert 240 <= second - first <= 300
+    assert 240 <= third - second <= 300
+    assert found.names == ["a@3", "b@7"], "installing it needs no restart"
+    assert (found.troubles, found.departures) == ([], [])
+
+
+def test_an_optional_kind_that_is_missing_keeps_nobody_waiting() -> None:
+    assert follow([Stream(status=404)], seconds=1, optional=True).synced
+    assert not follow([Stream(status=404)], seconds=1).synced
+
+
+@pytest.mark.spec("FN-5")
+def test_removing_an_optional_kind_removes_its_objects_and_is_no_trouble() -> None:
+    removed = [Stream(status=404), Stream(status=404)]
+    found = follow([Stream(*LISTED, after=30), *removed], seconds=200, optional=True)
+    assert (found.names, found.departures, found.troubles) == ([], ["a", "b"], [])
+    assert found.asked == ["stream list", "watch from 10", "stream list"]
+    assert found.times[2] - found.times[1] < 2, "it is asked twice before it is believed"
+
+
+def test_one_answer_that_a_kind_is_not_served_does_not_drop_its_objects() -> None:
+    """A replica of the API server that is behind the others must not undo what objects of ours hold back."""
+    again = Stream(*LISTED, then="silence")
+    found = follow([Stream(*LISTED, after=30), Stream(status=404), again], seconds=200, optional=True)
+    assert (found.names, found.departures, found.troubles) == (["a@3", "b@7"], [], [])
+    broken = [Stream(status=404), Stream(status=500), Stream(status=404), again]
+    found = follow([Stream(*LISTED, after=30), *broken], seconds=200, optional=True)
+    assert (found.names, found.departures) == (["a@3", "b@7"], []), "only two in a row count"

@@ -9,10 +9,12 @@ from dovetail.api.crds.definition import AdmissionRule, CrdDefinition
 from dovetail.api.crds.manifest import (
     apply_defaults,
     build_manifests,
+    build_own_manifests,
     build_schema,
     build_zonal_manifest,
     find_definition,
     find_schema,
+    is_own_kind,
     list_definitions,
 )
 from dovetail.api.crds.providers import PROVIDER_APIS, ProviderApi, find_provider_api
@@ -24,10 +26,12 @@ __all__ = [
     "ProviderApi",
     "apply_defaults",
     "build_manifests",
+    "build_own_manifests",
     "build_schema",
     "build_zonal_manifest",
     "find_definition",
     "find_provider_api",
     "find_schema",
+    "is_own_kind",
     "list_definitions",
 ]

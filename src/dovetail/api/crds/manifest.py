@@ -18,6 +18,7 @@ from dovetail.api.crds.nodepool import NODEPOOL
 from dovetail.api.crds.other_kinds import CAPACITYBUFFER, NODEOVERLAY, ZONESHIFT
 from dovetail.api.crds.patterns import QUANTITY
 from dovetail.api.crds.providers import PROVIDER_APIS, find_provider_api
+from dovetail.api.meta import Object
 from dovetail.api.quantity import Quantity
 from dovetail.api.schema.object_schema import Schema
 from dovetail.errors import Misconfigured
@@ -112,6 +113,9 @@ def _node_at(root: dict[str, Any], path: str) -> dict[str, Any]:
 
 
 _CORE = (NODEPOOL, NODECLAIM, NODEOVERLAY, CAPACITYBUFFER)
+# The kinds of our own, which Karpenter does not have. Each is optional: one that is not installed has no
+# objects. A new one is a line here, followed by `make crds chart docs`.
+OWN: tuple[CrdDefinition, ...] = (ZONESHIFT,)
 
 
 def list_definitions(provider: str) -> tuple[CrdDefinition, ...]:
@@ -124,9 +128,19 @@ def build_manifests(provider: str) -> tuple[dict[str, Any], ...]:
     return tuple(_build_manifest(definition, provider) for definition in list_definitions(provider))
 
 
+def build_own_manifests() -> tuple[dict[str, Any], ...]:
+    """The CRDs of our own kinds, which are the same for every provider; a fresh copy, free to be changed."""
+    return tuple(_build_manifest(definition, "") for definition in OWN)
+
+
 def build_zonal_manifest() -> dict[str, Any]:
-    """The CRD of ZoneShift, which is our own: installed only where zones are shifted."""
-    return _build_manifest(ZONESHIFT, "aws")
+    """The CRD of ZoneShift alone: all that zonal shifts need."""
+    return _build_manifest(ZONESHIFT, "")
+
+
+def is_own_kind(record: type[Object]) -> bool:
+    """Whether the kind is one of our own, so that a cluster need not have it."""
+    return any(definition.record is record for definition in OWN)
 
 
 def find_definition(api_version: str, kind: str, provider: str) -> CrdDefinition | None:
