@@ -12,8 +12,11 @@ from random import Random
 from msgspec.structs import replace
 
 from dovetail.api import crds
+from dovetail.api.nodepool import NodePool
 from dovetail.api.predicates import is_active, owned_by_daemonset, owned_by_node
 from dovetail.app.controller import Dovetail
+from dovetail.controllers.provider_port import MakeProvider
+from dovetail.providers.catalogs import load_catalogue
 from dovetail.providers.kwok import KwokProvider
 from dovetail.runtime.kube import KubeClient
 from dovetail.scheduling.model.snapshot import Snapshot
@@ -28,7 +31,7 @@ from dovetail.sim.run_recorder import RunRecorder
 from dovetail.sim.scenario import Scenario
 from dovetail.sim.scenario_player import ScenarioPlayer, create_config_maps
 from dovetail.sim.transport import LocalTransport
-from dovetail.sim.volatile_cloud import VolatileCloud
+from dovetail.sim.volatile_cloud import CatalogueCloud, CatalogueProvider, VolatileCloud
 from dovetail.sim.world import World
 from dovetail.zonal.policy_map import read_policy
 from dovetail.zonal.wiring import find_namespace
@@ -70,7 +73,7 @@ async def _run_scenario(story: Scenario, told: OnProgress, on_start: OnStart) ->
     clock = VirtualClock(story.start)
     world = World(clock, story.seed, options=SimClusterOptions(KubeletOptions(heartbeat=HEARTBEAT)))
     for definition in (
-        *crds.build_manifests("kwok"),
+        *crds.build_manifests(story.provider),
         *((crds.build_zonal_manifest(),) if story.shifts else ()),
     ):
         world.api.create(DEFINITIONS, definition)
@@ -88,7 +91,8 @@ async def _run_scenario(story: Scenario, told: OnProgress, on_start: OnStart) ->
         transport,
         clock=clock,
         chance=Random(story.seed),
-        make=partial(KwokProvider, cloud=VolatileCloud),
+        provider=story.provider,
+        make=_choose_cloud(story),
     )
     assert isinstance(dovetail.cloud, VolatileCloud)
     dovetail.cloud.keep_books(world.server.store)
@@ -104,6 +108,16 @@ async def _run_scenario(story: Scenario, told: OnProgress, on_start: OnStart) ->
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
     return build_report(story, run.recorder, shifts.list_results() if shifts is not None else ())
+
+
+def _choose_cloud(story: Scenario) -> MakeProvider:
+    """What makes the simulated cloud: kwok's, or one over the catalogue of another provider."""
+    if story.provider == "kwok":
+        return partial(KwokProvider, cloud=VolatileCloud)
+    given = str(Path(story.folder) / story.instance_types) if story.instance_types else story.provider
+    types = tuple(load_catalogue(given, {}).types_for(NodePool()))
+    api = crds.find_provider_api(story.provider)
+    return lambda context: CatalogueProvider(CatalogueCloud(context, story.provider, api, types))
 
 
 async def _run_steps(run: ScenarioRun, told: OnProgress) -> None:

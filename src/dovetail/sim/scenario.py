@@ -235,6 +235,8 @@ class Scenario(_Strict, frozen=True):
     start: Annotated[datetime, msgspec.Meta(tz=True)] = datetime(2026, 1, 5, tzinfo=UTC)
     step: str = "1m"
     settings: dict[str, str] = {}
+    # Whose instance types and labels nodes have; the nodes themselves are always simulated.
+    provider: str = "kwok"
     instance_types: str = ""
     pools: list[ScenarioPool] = msgspec.field(default_factory=lambda: [ScenarioPool()])
     workloads: list[ScenarioWorkload] = []

@@ -16,13 +16,14 @@ import msgspec
 from msgspec import inspect
 
 from dovetail.api import manifests
+from dovetail.api.crds import find_provider_api
 from dovetail.api.manifests.typed_fields import (
     WrongField,
     find_unknown_fields,
     locate_error,
     suggest_name,
 )
-from dovetail.errors import BadInput
+from dovetail.errors import BadInput, Misconfigured
 from dovetail.settings.durations import parse_duration as parse_duration
 from dovetail.settings.table import BY_VARIABLE
 from dovetail.sim.scenario import ReplicaCurve, Scenario, ScenarioEvent
@@ -79,6 +80,10 @@ def parse_scenario(value: Mapping[str, Any], path: Path, told: Told = _format_co
 def _find_complaints(scenario: Scenario) -> Iterator[WrongField]:
     """What cannot happen, though every field has a value of its kind."""
     yield from _check_times(scenario)
+    try:
+        find_provider_api(scenario.provider)
+    except Misconfigured as error:
+        yield "provider", str(error)
     for name in scenario.settings:
         if name not in BY_VARIABLE:
             yield f"settings.{name}", f"there is no such setting{suggest_name(name, BY_VARIABLE)}"

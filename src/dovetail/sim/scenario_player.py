@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from dovetail.api.crds import find_provider_api
+from dovetail.api.meta import Kind
 from dovetail.errors import BadInput
 from dovetail.settings.durations import parse_duration as parse_duration
 from dovetail.sim.initial_nodes import add_initial_nodes
@@ -29,13 +31,23 @@ from dovetail.sim.world import World
 __all__ = ["ScenarioPlayer", "create_config_maps"]
 
 Json = dict[str, Any]
-POOLS, CLASSES = "nodepools.karpenter.sh", "kwoknodeclasses.karpenter.kwok.sh"
+POOLS = "nodepools.karpenter.sh"
 CLAIMS, DEPLOYMENTS = "nodeclaims.karpenter.sh", "deployments.apps"
 BUDGETS = "poddisruptionbudgets.policy"
 SHIFTS = "zoneshifts.dovetail.sh"
 HEARTBEAT = "sim.dovetail.dev/heartbeat"
 ZONE, CAPACITY_TYPE = "topology.kubernetes.io/zone", "karpenter.sh/capacity-type"
 NOTICE = 120.0
+_SELECTED = [{"tags": {"sim.dovetail.sh/scenario": "any"}}]
+# What a node class must say where an empty one is refused, by provider.
+NODE_CLASSES: dict[str, Json] = {
+    "aws": {
+        "role": "simulated",
+        "amiSelectorTerms": [{"alias": "al2023@latest"}],
+        "subnetSelectorTerms": _SELECTED,
+        "securityGroupSelectorTerms": _SELECTED,
+    }
+}
 
 
 class ScenarioPlayer:
@@ -60,9 +72,10 @@ class ScenarioPlayer:
     def set_up(self) -> None:
         """Pools, workloads and whatever else the scenario starts with."""
         api = self.world.api
-        api.create(CLASSES, {"metadata": {"name": "default"}})
+        kind = find_provider_api(self.scenario.provider).kind
+        self._create_node_class(kind)
         for pool in self.scenario.pools:
-            with _expect_accepted(made := _build_nodepool(pool)):
+            with _expect_accepted(made := _build_nodepool(pool, kind)):
                 stored = api.create(POOLS, made)
             if pool.nodes:
                 add_initial_nodes(self.world, self.cloud, stored, pool.nodes)
@@ -73,6 +86,24 @@ class ScenarioPlayer:
             if workload.max_unavailable is not None:
                 with _expect_accepted(made := _build_budget(workload)):
                     api.create(BUDGETS, made)
+
+    def _create_node_class(self, kind: Kind) -> None:
+        """The class that all pools use. Nobody checks it against a cloud, so it is ready from the start."""
+        spec = NODE_CLASSES.get(self.scenario.provider)
+        if spec is None:
+            self.world.api.create(kind.resource, {"metadata": {"name": "default"}})
+            return
+        self.world.api.create(kind.resource, {"metadata": {"name": "default"}, "spec": spec})
+        now = self._began.strftime("%Y-%m-%dT%H:%M:%SZ")
+        ready = {
+            "type": "Ready",
+            "status": "True",
+            "reason": "Ready",
+            "message": "",
+            "lastTransitionTime": now,
+        }
+        status = {"status": {"conditions": [ready]}}
+        self.world.api.patch(kind.resource, "default", status, subresource="status")
 
     @property
     def second(self) -> float:
@@ -199,8 +230,8 @@ def _expect_accepted(manifest: Json) -> Iterator[None]:
         raise BadInput(f"the scenario's {manifest['kind']} {name} is refused: {error.message}") from error
 
 
-def _build_nodepool(pool: ScenarioPool) -> Json:
-    reference = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
+def _build_nodepool(pool: ScenarioPool, node_class: Kind) -> Json:
+    reference = {"group": node_class.group, "kind": node_class.kind, "name": "default"}
     requirements = pool.requirements or [{"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}]
     template = {"nodeClassRef": reference, "requirements": requirements, "expireAfter": pool.expire_after}
     disruption = {

@@ -1,4 +1,7 @@
-"""A simulated cloud that changes: prices move, zones run dry, machines are taken back."""
+"""Simulated clouds that change: prices move, zones run dry, machines are taken back.
+
+`VolatileCloud` sells kwok's instance types, `CatalogueCloud` those of any provider, under its labels.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,12 @@ from msgspec.structs import replace
 
 from dovetail.api import codec, labels
 from dovetail.api.core import Node
+from dovetail.api.crds import ProviderApi
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
+from dovetail.controllers.base import Controller
+from dovetail.controllers.context import ControllerContext
+from dovetail.controllers.provider_port import ProviderContext
 from dovetail.errors import InsufficientCapacity
 from dovetail.ports import Instance
 from dovetail.providers.kwok import KwokCloud, build_instance
@@ -18,7 +25,7 @@ from dovetail.scheduling.model.instance_types import InstanceType, Offering
 from dovetail.scheduling.model.requirements import Requirements
 from dovetail.sim.kube.store import ObjectStore, StoreEvent
 
-__all__ = ["VolatileCloud"]
+__all__ = ["CatalogueCloud", "CatalogueProvider", "VolatileCloud"]
 
 Json = dict[str, Any]
 
@@ -112,6 +119,38 @@ class VolatileCloud(KwokCloud):
             self._types = kept
         self.launches += 1
         return instance
+
+
+class CatalogueCloud(VolatileCloud):
+    """The same for any provider: its node class, its labels and its instance types, and nothing of it called.
+
+    A node of EC2's m5.large has the labels that EC2's has, and a simulated kubelet.
+    """
+
+    def __init__(self, given: ProviderContext, name: str, api: ProviderApi, types: tuple[InstanceType, ...]):
+        super().__init__(given.kube, given.cache(Node), given.cache(api.node_class), given.clock, types)
+        self.name, self.flavour, self.node_classes = name, api.labels, (api.kind,)
+
+
+class CatalogueProvider:
+    """A provider that is only played: its cloud is a catalogue, and nothing has to be learned."""
+
+    aws = None
+
+    def __init__(self, cloud: CatalogueCloud) -> None:
+        self.cloud = cloud
+
+    async def prepare(self) -> None:
+        """Everything is known."""
+
+    async def look_around(self) -> None:
+        """Everything is known."""
+
+    def build_controllers(self, parts: ControllerContext) -> tuple[Controller, ...]:
+        return ()
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 def _is_ours(node: Json) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dovetail.api import conditions, labels
 from dovetail.api.bad_items import reason_of
@@ -64,16 +64,15 @@ class KwokCloud:
         self,
         kube: Kube,
         nodes: Cache[Node],
-        classes: Cache[KWOKNodeClass],
+        classes: Cache[Any],
         clock: Clock,
-        types_file: str = "",
+        types: tuple[InstanceType, ...],
     ) -> None:
         self._kube = kube
         self._nodes = nodes
         self._classes = classes
         self._clock = clock
-        self._types = read_instance_types(types_file)
-        self._by_name = {each.name: each for each in self._types}
+        self._types = types
         self._arriving: dict[str, asyncio.Task[None]] = {}
 
     @property
@@ -85,19 +84,10 @@ class KwokCloud:
         )
 
     async def create(self, claim: NodeClaim) -> Instance:
-        reference = claim.spec.node_class_ref
-        node_class = self._classes.get(reference.name)
-        if node_class is None:
-            raise ClassNotReady(f"launching {claim.name}: there is no KWOKNodeClass {reference.name}")
-        if why := reason_of(node_class):
-            raise ClassNotReady(f"launching {claim.name}: KWOKNodeClass {reference.name} is set aside: {why}")
-        ready = conditions.find_condition(node_class, conditions.READY)
-        if ready is not None and ready.status == conditions.FALSE:
-            raise ClassNotReady(f"launching {claim.name}: KWOKNodeClass {reference.name} is not ready")
+        delay = self._find_delay(claim)
         node, instance = self._build_node(claim)
-        delay = node_class.spec.node_registration_delay
-        if delay and (seconds := parse_duration(delay).total_seconds()) > 0:
-            self._arrive_later(node, seconds)
+        if delay > 0:
+            self._arrive_later(node, delay)
             return instance
         try:
             await self._kube.create(node)
@@ -105,6 +95,21 @@ class KwokCloud:
             # We made it for this very claim before, and the answer was lost.
             return build_instance(await self._find_node(instance.provider_id))
         return instance
+
+    def _find_delay(self, claim: NodeClaim) -> float:
+        """The seconds until a node of the claim's class joins; ClassNotReady where there can be none."""
+        kind, name = self.node_classes[0].kind, claim.spec.node_class_ref.name
+        node_class = self._classes.get(name)
+        if node_class is None:
+            raise ClassNotReady(f"launching {claim.name}: there is no {kind} {name}")
+        if why := reason_of(node_class):
+            raise ClassNotReady(f"launching {claim.name}: {kind} {name} is set aside: {why}")
+        ready = conditions.find_condition(node_class, conditions.READY)
+        if ready is not None and ready.status == conditions.FALSE:
+            raise ClassNotReady(f"launching {claim.name}: {kind} {name} is not ready")
+        # Only kwok's own classes say how long their nodes take.
+        delay = node_class.spec.node_registration_delay if isinstance(node_class, KWOKNodeClass) else None
+        return parse_duration(delay).total_seconds() if delay else 0.0
 
     def _arrive_later(self, node: Node, seconds: float) -> None:
         provider_id = node.spec.provider_id
@@ -236,9 +241,9 @@ class KwokProvider:
         cloud: type[KwokCloud] = KwokCloud,
         node_class: type[KWOKNodeClass] = KWOKNodeClass,
     ) -> None:
-        types_file = given.settings.instance_types_file_path
+        types = read_instance_types(given.settings.instance_types_file_path)
         nodes, classes = given.cache(Node), given.cache(node_class)
-        self.cloud = cloud(given.kube, nodes, classes, given.clock, types_file)
+        self.cloud = cloud(given.kube, nodes, classes, given.clock, types)
 
     async def prepare(self) -> None:
         """Everything is known."""
