@@ -16,7 +16,6 @@ from dovetail.api.nodepool import NodePool
 from dovetail.api.predicates import is_active, owned_by_daemonset, owned_by_node
 from dovetail.app.controller import Dovetail
 from dovetail.controllers.provider_port import MakeProvider
-from dovetail.providers.catalogs import load_catalogue
 from dovetail.providers.kwok import KwokProvider
 from dovetail.runtime.kube import KubeClient
 from dovetail.scheduling.model.snapshot import Snapshot
@@ -114,6 +113,9 @@ def _choose_cloud(story: Scenario) -> MakeProvider:
     """What makes the simulated cloud: kwok's, or one over the catalogue of another provider."""
     if story.provider == "kwok":
         return partial(KwokProvider, cloud=VolatileCloud)
+    # Here, for with EC2's catalogue come the metrics of its provider, which no run of kwok's has.
+    from dovetail.providers.catalogs import load_catalogue
+
     given = str(Path(story.folder) / story.instance_types) if story.instance_types else story.provider
     types = tuple(load_catalogue(given, {}).types_for(NodePool()))
     api = crds.find_provider_api(story.provider)
