@@ -14,13 +14,16 @@ from msgspec.structs import replace
 from dovetail.api.meta import ObjectMeta
 from dovetail.api.nodeclass import EC2NodeClass, EC2NodeClassStatus, Subnet
 from dovetail.api.zoneshift import ZoneShift, ZoneShiftSpec, ZoneShiftStatus
+from dovetail.disruption.situation import Situation, decide_plan
+from dovetail.scheduling.model.snapshot import Snapshot
 from dovetail.zonal.model.manifest_shifts import find_shifted_zones, index_zones
 from dovetail.zonal.model.shifts import ShiftPolicies
-from support.builders import NOW, node
+from support.builders import NOW, node, pod
 from support.commands import dovetail
 from support.worlds import instance_type, offering
 
 A, B = "test-zone-a", "test-zone-b"
+ZONE_LABEL = "topology.kubernetes.io/zone"
 ZONES = {"az1": A, "az2": B}
 HOUR = timedelta(hours=1)
 
@@ -130,6 +133,34 @@ def test_a_plan_for_files_buys_nothing_in_a_zone_that_is_shifted_away(
     assert [each["offering"]["zone"] for each in json.loads(ended.out)["nodes"]] == [other]
     assert f"note: zone {away} is left out, as ZoneShift away shifts away from it\n" in ended.err
     assert "kinds that do not matter" not in ended.err
+
+
+def test_a_pod_of_the_zone_is_deferred_as_the_controller_defers_it(tmp_path: Path) -> None:
+    """It is not unschedulable: nothing about it need change, and its zone will be back."""
+    tied = POOL.replace("ZONE", A).replace(
+        "spec: {containers", f"spec: {{nodeSelector: {{{ZONE_LABEL}: {A}}}, containers"
+    )
+    file = tmp_path / "files.yaml"
+    file.write_text(tied)
+    told = find_zone_bound_sentence()
+    shown = dovetail("plan", "-f", str(file))
+    assert f"default/web is deferred: {told}\n" in shown.out
+    assert "unschedulable" not in shown.out
+    (left,) = json.loads(dovetail("plan", "-f", str(file), "-o", "json").out)["unschedulable"]
+    assert left == {
+        "pod": "default/web",
+        "reasons": [{"reason": told, "count": 1, "nearest": None}],
+        "deferred": True,
+    }
+    free = dovetail("plan", "-f", str(file), env={"ENABLE_ZONAL_SHIFT": "false"})
+    assert free.code == 0, "without the shift it has a place"
+
+
+def find_zone_bound_sentence() -> str:
+    """What the controller says of the pod: it decides by the same function."""
+    waiting = pod("web", node_selector={ZONE_LABEL: A})
+    situation = Situation(snapshot=Snapshot(pods=(waiting,)), closed_zones={A: A})
+    return decide_plan(situation).deferred[waiting.full_name]
 
 
 def test_a_shift_is_ignored_where_the_feature_is_switched_off(tmp_path: Path) -> None:

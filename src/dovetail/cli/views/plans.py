@@ -94,7 +94,9 @@ def _build_node(node: PlannedNode) -> dict[str, object]:
 
 def _list_unschedulable(solved: SolvedPlan) -> Iterator[dict[str, object]]:
     for pod, why in solved.left_out.items():
-        yield {"pod": pod, "reasons": _list_reasons(solved, pod, why)}
+        # One that only waits, for its zone or for a reservation, says so; the others are as they were.
+        deferred = {"deferred": True} if pod in solved.plan.deferred else {}
+        yield {"pod": pod, "reasons": _list_reasons(solved, pod, why), **deferred}
 
 
 def _list_reasons(solved: SolvedPlan, pod: str, why: str) -> list[dict[str, object]]:
@@ -231,7 +233,8 @@ def _describe_refusal(solved: SolvedPlan, pod: str, why: str) -> tuple[str, str,
     """The verb for one pod, the verb for several, and the rest."""
     decision = solved.decisions.get(pod)
     if decision is None or not decision.rejections:
-        return "is", "are", f"unschedulable: {why}"
+        word = "deferred" if pod in solved.plan.deferred else "unschedulable"
+        return "is", "are", f"{word}: {why}"
     missing = solved.find_missing(pod)
     if missing:
         return "", "", "; ".join((str(missing[0]), *missing[0].list_lines()))
