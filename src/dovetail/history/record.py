@@ -316,8 +316,10 @@ def _keep_fewer_names(record: DecisionRecord) -> DecisionRecord | None:
 
 
 def _cut_message(record: DecisionRecord) -> DecisionRecord | None:
-    message = record.message
-    return replace(record, message=f"{message[: len(message) * 3 // 4]}…") if len(message) > 1 else None
+    if not record.message:
+        return None
+    kept = record.message[: len(record.message) * 3 // 4 - 1]
+    return replace(record, message=f"{kept}…" if kept else "")
 
 
 def _replace_surrogates(record: DecisionRecord) -> DecisionRecord:

@@ -126,3 +126,9 @@ def test_prices_that_nobody_knows_and_halves_of_characters_can_be_written() -> N
 def test_a_command_over_several_pools_is_about_each() -> None:
     assert Stamping()(pool="a").pools == ("a",)
     assert Stamping()(names=("pool/a", "pool/b", "default-x")).pools == ("a", "b")
+
+
+def test_a_subject_that_is_too_long_by_itself_is_no_endless_cutting() -> None:
+    record = Stamping()(subject="node/" + "ü" * 5_000, message="m" * 700)
+    assert record.message == ""
+    assert decode_record(encode_record(record)) == record
