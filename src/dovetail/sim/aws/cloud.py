@@ -20,7 +20,17 @@ __all__ = ["RecordedCall", "SimulatedAws"]
 
 # The modules whose operations are known from the start.
 SERVICES = (
-    *("arc", "cloudwatch", "dynamodb", "eksaccess", "fis", "iam.sts", "messaging.events", "messaging.sqs"),
+    *(
+        "arc",
+        "cloudwatch",
+        "dynamodb",
+        "eksaccess",
+        "fis",
+        "iam.sts",
+        "messaging.events",
+        "messaging.sqs",
+        "s3",
+    ),
     *("ec2.fleet", "ec2.tagging", "ec2.types"),
 )
 ROLE_LASTS = 3600.0

@@ -19,6 +19,7 @@ from dovetail.sim.aws.faults import AwsFaults
 from dovetail.sim.aws.iam.roles import Iam
 from dovetail.sim.aws.messaging.eventbridge import EventBuses, EventRule
 from dovetail.sim.aws.messaging.queues import SimQueue, SimQueues
+from dovetail.sim.aws.s3 import S3Buckets, S3Object
 from dovetail.sim.aws.service import AwsWorld, Json, ServiceState
 from dovetail.sim.aws.zonal_shifts import ArcShifts
 
@@ -279,6 +280,10 @@ class AwsControl:
             made.targets[QUEUE_TARGET] = {"Id": QUEUE_TARGET, "Arn": queue.arn}
             bus.rules[made.name] = made
         return queue
+
+    def add_bucket(self, name: str) -> dict[str, S3Object]:
+        """A bucket of S3 and what is in it, by key."""
+        return self.world.get_state(S3Buckets, self.account, "").by_name.setdefault(name, {})
 
     def set_up_cluster(self, cluster: str, version: str = "1.35") -> None:
         """What is set up before Karpenter: a network with discovery tags, a node role, an EKS cluster."""

@@ -146,5 +146,5 @@ def _build_expired_error(request: AwsRequest) -> AwsError:
     """Each protocol has its own name for credentials that ran out."""
     if request.service == "ec2":
         return request.refuse("RequestExpired", "Request has expired.")
-    code = "ExpiredToken" if request.service in ("iam", "sts") else "ExpiredTokenException"
+    code = "ExpiredToken" if request.service in ("iam", "s3", "sts") else "ExpiredTokenException"
     return request.refuse(code, "The security token included in the request is expired", 403)

@@ -132,7 +132,7 @@ def _meets_condition(
 
 
 # Services that say AccessDenied where the JSON ones say AccessDeniedException.
-PLAIN = ("iam", "sts", "sqs")
+PLAIN = ("iam", "s3", "sqs", "sts")
 LAUNCHED = ("instance", "volume", "network-interface")
 
 
@@ -352,6 +352,15 @@ def _list_profile_needs(request: AwsRequest) -> Iterator[Need]:
         yield Need("iam:PassRole", role.arn, {"iam:PassedToService": "ec2.amazonaws.com"})
 
 
+def _list_bucket_needs(request: AwsRequest) -> Iterator[Need]:
+    """Keys are listed by the right to list their bucket."""
+    bucket, key = f"arn:aws:s3:::{request.get('Bucket', '')}", request.get("Key", "")
+    if request.operation == "ListObjectsV2":
+        yield Need("s3:ListBucket", bucket, {"s3:prefix": request.get("Prefix", "")})
+    else:
+        yield Need(f"s3:{request.operation}", f"{bucket}/{key}" if key else bucket)
+
+
 SPECIAL: dict[tuple[str, str], Callable[[AwsRequest], Iterator[Need]]] = {
     ("ec2", "CreateFleet"): _create_fleet,
     ("ec2", "RunInstances"): _run_instances,
@@ -359,6 +368,10 @@ SPECIAL: dict[tuple[str, str], Callable[[AwsRequest], Iterator[Need]]] = {
     ("ec2", "DeleteLaunchTemplate"): _delete_template,
     ("ec2", "TerminateInstances"): _list_terminate_needs,
     ("ec2", "CreateTags"): _create_tags,
+    **{
+        ("s3", name): _list_bucket_needs
+        for name in ("CreateBucket", "GetObject", "ListObjectsV2", "PutObject")
+    },
     **{
         ("iam", name): _list_profile_needs
         for name in (

@@ -26,6 +26,7 @@ __all__ = [
     "path_pattern",
     "result_json",
     "result_xml",
+    "write_members",
 ]
 
 Form = Mapping[str, str]
@@ -120,18 +121,19 @@ def result_xml(operation: Any, answer: Mapping[str, Any], request_id: str, *, ec
     out: list[str] = [f'<?xml version="1.0" encoding="UTF-8"?>\n<{name}Response xmlns="{space}">']
     if ec2:
         out.append(f"<requestId>{request_id}</requestId>")
-        _write_members(shape, answer, out)
+        write_members(shape, answer, out)
     else:
         wrapper = shape.serialization.get("resultWrapper") if shape is not None else None
         out.append(f"<{wrapper}>" if wrapper else "")
-        _write_members(shape, answer, out)
+        write_members(shape, answer, out)
         out.append(f"</{wrapper}>" if wrapper else "")
         out.append(f"<ResponseMetadata><RequestId>{request_id}</RequestId></ResponseMetadata>")
     out.append(f"</{name}Response>")
     return "".join(out)
 
 
-def _write_members(shape: Any, value: Mapping[str, Any], out: list[str]) -> None:
+def write_members(shape: Any, value: Mapping[str, Any], out: list[str]) -> None:
+    """The members of a structure, one after another."""
     if shape is None:
         return
     for name, member in shape.members.items():
@@ -144,7 +146,7 @@ def _write_xml(shape: Any, name: str, value: Any, out: list[str]) -> None:
     kind = shape.type_name
     if kind == "structure":
         out.append(f"<{name}>")
-        _write_members(shape, value, out)
+        write_members(shape, value, out)
         out.append(f"</{name}>")
     elif kind == "list":
         _write_list(shape, name, value, out)

@@ -22,6 +22,7 @@ from aiohttp.typedefs import Middleware
 from dovetail.aws import AwsError
 from dovetail.errors import Misconfigured
 from dovetail.sim.aws.cloud import SimulatedAws
+from dovetail.sim.aws.s3 import S3Buckets
 from dovetail.sim.aws.service import OPERATIONS
 from dovetail.sim.aws.wire.query_protocol import (
     decode_cbor,
@@ -33,6 +34,12 @@ from dovetail.sim.aws.wire.query_protocol import (
     path_pattern,
     result_json,
     result_xml,
+)
+from dovetail.sim.aws.wire.s3_protocol import (
+    find_s3_operation,
+    parse_s3_request,
+    write_s3_answer,
+    write_s3_error,
 )
 
 if TYPE_CHECKING:
@@ -211,6 +218,8 @@ class AwsServer:
             # Some clients put the form into the address.
             form = body or request.query_string.encode()
             return self._parse_form_request(form, account, region, service, protocol)
+        if protocol == "rest-xml":
+            return self._parse_s3_request(request, body, account, region)
         if protocol == CBOR:
             return self._parse_cbor_request(request, body, account, region, service)
         if protocol == "json":
@@ -258,9 +267,23 @@ class AwsServer:
                 return ParsedRequest(account, region, service, operation, parameters, "rest-json")
         return None
 
+    def _parse_s3_request(
+        self, request: web.Request, body: bytes, account: str, region: str
+    ) -> ParsedRequest | None:
+        name, bucket, key = find_s3_operation(request)
+        # A stack of CloudFormation has its buckets in moto; those that are made here are here.
+        known = bucket in self.aws.world.get_state(S3Buckets, account, "").by_name
+        if not name or (self._moto_wanted and not known):
+            return None
+        operation = _load_model("s3").operation_model(name)
+        parameters = parse_s3_request(operation.input_shape, request, body, bucket, key)
+        return ParsedRequest(account, region, "s3", operation, parameters, "rest-xml")
+
     def _write_answer(self, asked: ParsedRequest, answer: Mapping[str, Any]) -> web.Response:
         request_id, shape = self.aws.world.random_uuid(), asked.operation.output_shape
         headers = {"x-amzn-RequestId": request_id}
+        if asked.protocol == "rest-xml":
+            return write_s3_answer(asked.operation, answer, request_id)
         if asked.protocol in ("ec2", "query"):
             text = result_xml(asked.operation, answer, request_id, ec2=asked.protocol == "ec2")
             return web.Response(text=text, content_type="text/xml", headers=headers)
@@ -277,6 +300,8 @@ class AwsServer:
         request_id = self.aws.world.random_uuid()
         status, code = error.status or 400, error.code
         headers = {"x-amzn-RequestId": request_id}
+        if asked.protocol == "rest-xml":
+            return write_s3_error(code, error.message, status, request_id)
         if asked.protocol in ("ec2", "query"):
             text = error_xml(code, error.message, request_id, ec2=asked.protocol == "ec2")
             return web.Response(text=text, content_type="text/xml", status=status, headers=headers)
