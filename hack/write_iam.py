@@ -8,7 +8,8 @@
                                             the same for the bus, its experiment and zonal shift (iac.py)
 
 Placeholders: Partition, Region, Account, Cluster, NodeRoleArn, QueueArn, ClusterArn; in the queue's policy
-also RuleArn, in whose place each kit says its own five rules.
+also RuleArn, in whose place each kit says its own five rules; in that of the decision log LogBucketArn and
+LogFolder, which is where its keys begin.
 """
 
 from __future__ import annotations
@@ -190,6 +191,17 @@ def policies() -> dict[str, list[Json]]:
     }
 
 
+def decision_log_policy() -> list[Json]:
+    """What a decision log in S3 needs, where a bucket is named: to write and to read back below a prefix."""
+    below = {"StringLike": {"s3:prefix": "${LogFolder}*"}}
+    return [
+        _statement(
+            "AllowDecisionLogObjects", ["s3:GetObject", "s3:PutObject"], "${LogBucketArn}/${LogFolder}*"
+        ),
+        _statement("AllowDecisionLogListing", ["s3:ListBucket"], "${LogBucketArn}", below),
+    ]
+
+
 def queue_policy() -> list[Json]:
     """Who may put messages into the interruption queue: EventBridge, for the five rules and for no other."""
     return [
@@ -215,6 +227,7 @@ def source() -> Json:
     """Everything the kits share."""
     return {
         "policies": policies(),
+        "decisionLogPolicy": decision_log_policy(),
         "queuePolicy": queue_policy(),
         "nodePolicies": list(NODE_POLICIES),
         "rules": {name: {"source": s, "detailType": d} for name, (s, d) in RULES.items()},
@@ -232,6 +245,21 @@ PLACES = {
     "${NodeRoleArn}": "${KarpenterNodeRole.Arn}",
     "${QueueArn}": "${KarpenterInterruptionQueue.Arn}",
     "${ClusterArn}": "arn:${AWS::Partition}:eks:${AWS::Region}:${AWS::AccountId}:cluster/${ClusterName}",
+    "${LogBucketArn}": "arn:${AWS::Partition}:s3:::${DecisionLogBucket}",
+    "${LogFolder}": "${DecisionLogPrefix}${ClusterName}/",
+}
+LOG_PARAMETERS = {
+    "DecisionLogBucket": {
+        "Type": "String",
+        "Default": "",
+        "Description": "Bucket of the decision log, if DECISION_LOG names one; empty grants nothing in S3",
+    },
+    "DecisionLogPrefix": {
+        "Type": "String",
+        "Default": "",
+        "AllowedPattern": "([A-Za-z0-9!_.*'()=-]+/)*",
+        "Description": "Prefix of its keys, with a slash at its end; empty for none",
+    },
 }
 
 
@@ -267,6 +295,14 @@ def template() -> Json:
                 "PolicyDocument": _document(statements),
             },
         }
+    resources["KarpenterControllerDecisionLogPolicy"] = {
+        "Type": "AWS::IAM::ManagedPolicy",
+        "Condition": "HasDecisionLog",
+        "Properties": {
+            "ManagedPolicyName": Sub("KarpenterControllerDecisionLogPolicy-${ClusterName}"),
+            "PolicyDocument": _document(decision_log_policy()),
+        },
+    }
     resources |= _queue()
     for name, (origin, detail) in RULES.items():
         target = {"Id": "KarpenterInterruptionQueueTarget", "Arn": GetAtt("KarpenterInterruptionQueue.Arn")}
@@ -278,7 +314,11 @@ def template() -> Json:
     return {
         "AWSTemplateFormatVersion": "2010-09-09",
         "Description": "What Dovetail needs of an account: a role for nodes, policies, a queue of warnings",
-        "Parameters": {"ClusterName": {"Type": "String", "Description": "Name of the EKS cluster"}},
+        "Parameters": {
+            "ClusterName": {"Type": "String", "Description": "Name of the EKS cluster"},
+            **LOG_PARAMETERS,
+        },
+        "Conditions": {"HasDecisionLog": {"Fn::Not": [{"Fn::Equals": [Ref("DecisionLogBucket"), ""]}]}},
         "Resources": resources,
         "Outputs": _outputs(),
     }
@@ -336,6 +376,10 @@ def _outputs() -> Json:
     }
     for area in policies():
         found[f"{area}PolicyArn"] = {"Value": Ref(f"KarpenterController{area}Policy")}
+    found["DecisionLogPolicyArn"] = {
+        "Condition": "HasDecisionLog",
+        "Value": Ref("KarpenterControllerDecisionLogPolicy"),
+    }
     return found
 
 

@@ -33,7 +33,10 @@ class NodeRole(Part):
 
 
 class ControllerPolicies(Part):
-    """The controller's policies. Without a queue there is none for interruptions."""
+    """The controller's policies: none for interruptions without a queue, and none in S3 without a bucket.
+
+    `decision_log` is where DECISION_LOG writes in S3: s3://bucket/prefix.
+    """
 
     def __init__(
         self,
@@ -44,6 +47,7 @@ class ControllerPolicies(Part):
         node_role_arn: str,
         queue_arn: str = "",
         named: bool = True,
+        decision_log: str = "",
     ) -> None:
         super().__init__(scope, id)
         stack = cdk.Stack.of(self)
@@ -56,8 +60,15 @@ class ControllerPolicies(Part):
             "QueueArn": queue_arn,
             "ClusterArn": stack.format_arn(service="eks", resource="cluster", resource_name=cluster_name),
         }
+        granted = dict(shared()["policies"])
+        if decision_log:
+            bucket, _, prefix = decision_log.removeprefix("s3://").partition("/")
+            below = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
+            places["LogBucketArn"] = f"arn:{cdk.Aws.PARTITION}:s3:::{bucket}"
+            places["LogFolder"] = f"{below}{cluster_name}/"
+            granted["DecisionLog"] = shared()["decisionLogPolicy"]
         self.by_area: dict[str, Any] = {}
-        for area, statements in shared()["policies"].items():
+        for area, statements in granted.items():
             if area == "Interruption" and not queue_arn:
                 continue
             text = document(statements)

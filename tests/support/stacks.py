@@ -92,10 +92,10 @@ def hub_queue_policy(resources: Json, place: Place) -> str:
 
 
 def policies(template: Json, place: Place) -> dict[str, list[Json]]:
-    """Statements of every managed policy, by its name."""
+    """Statements of every managed policy that is made in any case, by its name."""
     found = {}
     for each in template["Resources"].values():
-        if each["Type"] == "AWS::IAM::ManagedPolicy":
+        if each["Type"] == "AWS::IAM::ManagedPolicy" and "Condition" not in each:
             document = resolved(each["Properties"]["PolicyDocument"], place)
             document = json.loads(document) if isinstance(document, str) else document
             found[resolved(each["Properties"]["ManagedPolicyName"], place)] = document["Statement"]

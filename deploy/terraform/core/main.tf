@@ -39,6 +39,8 @@ module "policies" {
   node_role_arn             = local.node_role_arn
   queue_arn                 = var.enable_spot_termination ? local.queue_arn : ""
   rule_name_prefix          = var.rule_name_prefix
+  decision_log_bucket       = var.decision_log_bucket
+  decision_log_prefix       = var.decision_log_prefix
   ami_id_ssm_parameter_arns = var.ami_id_ssm_parameter_arns
   more_statements           = [for statement in coalesce(var.iam_policy_statements, []) : jsonencode(statement)]
   more_queue_statements     = [for statement in coalesce(var.queue_policy_statements, {}) : jsonencode(statement)]

@@ -286,3 +286,15 @@ variable "rule_name_prefix" {
   type        = string
   default     = "Karpenter"
 }
+
+variable "decision_log_bucket" {
+  description = "Bucket of the decision log, if DECISION_LOG names one; empty grants nothing in S3"
+  type        = string
+  default     = ""
+}
+
+variable "decision_log_prefix" {
+  description = "Prefix of the decision log in its bucket, as DECISION_LOG has it"
+  type        = string
+  default     = ""
+}

@@ -48,6 +48,18 @@ variable "ami_id_ssm_parameter_arns" {
   default     = []
 }
 
+variable "decision_log_bucket" {
+  description = "Bucket of the decision log, if DECISION_LOG names one; empty grants nothing in S3"
+  type        = string
+  default     = ""
+}
+
+variable "decision_log_prefix" {
+  description = "Prefix of the decision log in its bucket, as DECISION_LOG has it"
+  type        = string
+  default     = ""
+}
+
 variable "more_statements" {
   description = "More statements of the controller's policy, each as JSON"
   type        = list(string)
@@ -72,6 +84,9 @@ locals {
     NodeRoleArn = var.node_role_arn
     QueueArn    = var.queue_arn
     RuleArn     = "arn:${var.partition}:events:${var.region}:${var.account}:rule/"
+
+    LogBucketArn = "arn:${var.partition}:s3:::${var.decision_log_bucket}"
+    LogFolder    = "${join("/", compact([trim(var.decision_log_prefix, "/"), var.cluster_name]))}/"
   }))
 
   rules = {
@@ -97,6 +112,9 @@ locals {
       ))
     ]
   ])
+  log_statements = var.decision_log_bucket == "" ? [] : [
+    for statement in local.shared.decisionLogPolicy : jsonencode(statement)
+  ]
   queue_statements = [
     for statement in local.shared.queuePolicy : jsonencode(merge(
       { Sid = "SqsWrite" },
@@ -108,7 +126,7 @@ locals {
 
 output "controller_policy" {
   description = "The controller's policy, as JSON"
-  value       = "{\"Version\":\"2012-10-17\",\"Statement\":[${join(",", concat(local.statements, var.more_statements))}]}"
+  value       = "{\"Version\":\"2012-10-17\",\"Statement\":[${join(",", concat(local.statements, local.log_statements, var.more_statements))}]}"
 }
 
 output "queue_policy" {
