@@ -24,6 +24,7 @@ from dovetail.api.nodepool import NodePool
 from dovetail.api.overlay import NodeOverlay
 from dovetail.api.pod import Pod
 from dovetail.app.cluster_context import DISPENSABLE, ClusterContext, ContextOptions
+from dovetail.app.decision_log import LogPlumbing, build_decision_log
 from dovetail.controllers.base import SINGLETON, Controller
 from dovetail.controllers.cloud_wrappers import CallerController, MeteredCloud
 from dovetail.controllers.context import ControllerContext, TerminationVolumes
@@ -43,10 +44,11 @@ from dovetail.controllers.set_aside import SetAsideReporter
 from dovetail.errors import BadInput, DovetailError, NotAuthorized
 from dovetail.logs import get_logger
 from dovetail.metrics import gauge
-from dovetail.ports import Clock, Cloud, Compute
+from dovetail.ports import Clock, Cloud, Compute, RunBlocking
 from dovetail.providers.factory import choose_provider, list_provider_indexes
 from dovetail.runtime import metrics
 from dovetail.runtime.compute import inline
+from dovetail.runtime.decision_log import DecisionLog, run_inline
 from dovetail.runtime.events import EventRecorder
 from dovetail.runtime.kube import KubeClient
 from dovetail.runtime.manager import Manager, at_once
@@ -67,6 +69,8 @@ __all__ = ["Dovetail", "ProcessOptions"]
 
 # How long caches may take to fill before that is worth a line in the log. Seconds.
 PATIENCE = 30.0
+# How long a new leader waits for the history of those before it. Seconds.
+READ_BACK = 15.0
 # A cluster is known by the uid of this namespace, which every cluster has and none may delete.
 CLUSTER_NAMESPACE = "kube-system"
 GRANT = "cannot follow a kind; grant get, list and watch on it to the controller's service account"
@@ -89,6 +93,8 @@ class ProcessOptions:
     may_write: Callable[[], bool] = lambda: True
     # What this process is called as a leader.
     identity: str = ""
+    # Where work is done that waits for disks: in a thread, or at once in simulated time.
+    in_thread: RunBlocking = run_inline
 
 
 class Dovetail(ClusterContext):
@@ -125,6 +131,7 @@ class Dovetail(ClusterContext):
         self._log = get_logger()
         self.manager = Manager(clock, chance)
         self.history = DecisionRecorder(settings, clock, process.identity)
+        self.decision_log = self._build_decision_log(process)
         self.parts = self._build_context(compute, class_kind)
         self._seeing = ClusterView(
             self._capture_snapshot, compute, self.get_informer(core.ReplicaSet), self.parts.cache
@@ -137,6 +144,8 @@ class Dovetail(ClusterContext):
             *self._zonal_controllers(),
         )
         gauges: tuple[GaugeReporter, ...] = (self.history, *self._build_node_gauges())
+        if self.decision_log is not None:
+            gauges = (self.decision_log, *gauges)
         self._reporters = (*gauges, *built.reporters)
         BUILD.labels(__version__, f"python{platform.python_version()}", platform.machine(), "").set(1)
         self._connect_controllers(built)
@@ -214,10 +223,33 @@ class Dovetail(ClusterContext):
             # An empty cache looks like a world without nodes: acting on it would end machines undrained.
             await self._wait_for_caches()
             await elected()
+            await self._restore_history()
             self._begin_history()
 
         with metrics.register_reporter(self._report_gauges):
             await self.manager.run(ready)
+
+    def _build_decision_log(self, process: ProcessOptions) -> DecisionLog | None:
+        """The log of decisions, if one is asked for: it hears of every record, and writes beside the rest."""
+        plumbing = LogPlumbing(self.clock, self.provider.aws, process.may_write, process.in_thread)
+        log = build_decision_log(self.settings, plumbing)
+        if log is not None:
+            self.history.add_listener(log.note_record)
+            for service in log.services:
+                self.manager.add_service(service)
+        return log
+
+    async def _restore_history(self) -> None:
+        """Remember what the leaders before recorded; a log that does not answer holds nobody up for long."""
+        if self.decision_log is None or not self.settings.history_keep:
+            return
+        try:
+            async with asyncio.timeout(READ_BACK):
+                self.history.restore_records(
+                    await self.decision_log.read_back(self.settings.history_keep, self.settings.history_most)
+                )
+        except TimeoutError:
+            self._log.warning("history is not read back: the decision log does not answer")
 
     def _begin_history(self) -> None:
         """From now on this process leads, and records what it decides under the name of its cluster."""

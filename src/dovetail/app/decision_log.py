@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
-from dovetail.aws import Aws
+from dovetail.aws import Aws, FencedAws
 from dovetail.errors import BadInput, Misconfigured, escape_text
 from dovetail.history.chain import LogPart, check_chain
 from dovetail.history.log_parts import list_records, parse_hour, parse_object, split_lines
 from dovetail.history.record import DecisionRecord
-from dovetail.runtime.file_log import LogFolder
-from dovetail.settings.decision_log import parse_s3_place
+from dovetail.ports import Clock, LogSink, RunBlocking
+from dovetail.runtime.decision_log import DecisionLog, LogLane, LogLines
+from dovetail.runtime.file_log import FileLog, LogFolder
+from dovetail.settings import Settings
+from dovetail.settings.decision_log import LogPlace, parse_s3_place
 
 if TYPE_CHECKING:
     from dovetail.aws.boto import BotoAws
 
-__all__ = ["LogReport", "check_log", "read_log"]
+__all__ = ["LogPlumbing", "LogReport", "build_decision_log", "check_log", "read_log"]
 
 HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
 
@@ -35,6 +38,46 @@ class LogReport:
     unlinked_terms: int
     head: str
     fault: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogPlumbing:
+    """What a log is written with: a clock, AWS where there is one, and where work that waits is done."""
+
+    clock: Clock
+    aws: Aws | None
+    # Whether this process leads; asked before every write.
+    lasts: Callable[[], bool]
+    in_thread: RunBlocking
+
+    def connect_aws(self) -> Aws:
+        """The provider's door to AWS, or one of our own; either way closed to who no longer leads."""
+        return FencedAws(self.aws or _connect_aws(), self.lasts)
+
+
+def build_decision_log(settings: Settings, plumbing: LogPlumbing) -> DecisionLog | None:
+    """The log that DECISION_LOG asks for, written while this process leads; None when it asks for none."""
+    if not settings.decision_log:
+        return None
+    lines, lanes = None, []
+    for place in settings.decision_log:
+        if place.kind == "log":
+            lines = LogLines()
+        else:
+            sink = _build_sink(place, settings, plumbing)
+            lanes.append(LogLane(sink, plumbing.clock, plumbing.in_thread))
+    return DecisionLog(lanes, lines, plumbing.lasts)
+
+
+def _build_sink(place: LogPlace, settings: Settings, plumbing: LogPlumbing) -> LogSink:
+    clock, in_thread = plumbing.clock, plumbing.in_thread
+    if place.kind == "file":
+        return FileLog(place.folder, settings.decision_log_keep, clock, in_thread)
+    # Who logs into a folder need not load a provider.
+    from dovetail.providers.aws.decision_log import LogBucket, S3Log, name_log_folder
+
+    folder = name_log_folder(place.prefix, settings.cluster_name)
+    return S3Log(LogBucket(plumbing.connect_aws(), place.bucket, folder), clock, in_thread)
 
 
 def read_log(

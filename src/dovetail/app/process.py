@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable
 from random import Random, SystemRandom
@@ -41,7 +42,7 @@ async def run_controller(
         clock=clock,
         chance=chance,
         provider=provider,
-        process=ProcessOptions(connection.authority, workers, leading, identity),
+        process=ProcessOptions(connection.authority, workers, leading, identity, asyncio.to_thread),
     )
     servers = [
         await health.serve_app(

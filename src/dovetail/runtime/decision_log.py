@@ -310,33 +310,45 @@ class LogLines:
 
 
 class DecisionLog:
-    """Every place the decisions of a leader are logged at."""
+    """Every place the decisions of a leader are logged at.
 
-    def __init__(self, lanes: Sequence[LogLane], lines: LogLines | None = None) -> None:
+    It listens to the recorder: a term begins with the record that says so, and lasts while `lasts` does.
+    """
+
+    def __init__(
+        self,
+        lanes: Sequence[LogLane],
+        lines: LogLines | None = None,
+        lasts: Callable[[], bool] = lambda: True,
+    ) -> None:
         self._lanes = tuple(lanes)
         self._lines = lines
+        self._lasts = lasts
 
     @property
     def services(self) -> tuple[Callable[[], Awaitable[None]], ...]:
         """What runs beside the controllers: a writer for each place."""
         return tuple(lane.run for lane in self._lanes)
 
-    def begin_term(self, term: LogTerm) -> None:
-        """This process leads from now on."""
-        if self._lines is not None:
-            self._lines.begin_term(term.record)
-        for lane in self._lanes:
-            lane.begin_term(term)
-
     def note_record(self, record: DecisionRecord) -> None:
         """Log a decision. It is written later, elsewhere; nobody waits for it."""
         if record.kind.group is RecordGroup.LOG:
-            return  # each log begins its terms and declares its gaps itself
+            self._note_own_record(record)
+            return
         line = encode_record(record)
         if self._lines is not None:
             self._lines.note_line(line)
         for lane in self._lanes:
             lane.note_line(line, record.id)
+
+    def _note_own_record(self, record: DecisionRecord) -> None:
+        """A record about logs: it begins a term. Each log declares its gaps itself."""
+        if record.kind is not RecordKind.TERM_BEGAN:
+            return
+        if self._lines is not None:
+            self._lines.begin_term(record)
+        for lane in self._lanes:
+            lane.begin_term(LogTerm(record, self._lasts))
 
     async def read_back(self, keep: timedelta, most: int) -> list[DecisionRecord]:
         """The newest records of the first log that has some, oldest first."""

@@ -16,8 +16,7 @@ from dovetail.app.decision_log import check_log, read_log
 from dovetail.errors import BadInput
 from dovetail.history.record import RecordKind, decode_record
 from dovetail.sim.clock import VirtualClock
-from support.decision_logs import build_file_lane, lead
-from support.stage import virtual
+from support.decision_logs import build_file_lane, lead, virtual
 
 
 def files_of(folder: Path) -> list[Path]:
