@@ -37,7 +37,7 @@ S = TypeVar("S", bound=Object, contravariant=True)
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 Trouble = Callable[[DovetailError], None]
 # So often in a row the server says that it does not serve a kind, before objects we know of are dropped.
-UNSERVED_TWICE = 2
+UNSERVED_ANSWERS = 2
 
 
 class Sink(Protocol[S]):
@@ -147,7 +147,7 @@ class Follower(Generic[T]):
     def _drop_unserved(self) -> bool:
         """Take the kind as not installed, with no objects. Those we know of are dropped only when the server
         has said so twice: one replica of it may be behind the others."""
-        if self._listed and self._unserved < UNSERVED_TWICE:
+        if self._listed and self._unserved < UNSERVED_ANSWERS:
             return False
         self._listed = False
         self._sink.begin_list()
