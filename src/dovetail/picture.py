@@ -16,13 +16,14 @@ from dovetail.api.zoneshift import ZoneShift
 from dovetail.disruption.candidates import find_running_price
 from dovetail.disruption.command import Command
 from dovetail.disruption.report import BlockedNodeReport, DisruptionReport
+from dovetail.history.ring import HistoryRing
 from dovetail.scheduling.explain import NearMiss
 from dovetail.scheduling.model import state_node as states
 from dovetail.scheduling.model.plan import Plan
 from dovetail.scheduling.model.resources import Nano, add_resources, compute_nano_requests
 from dovetail.scheduling.model.snapshot import Snapshot, StateNode
 
-__all__ = ["Moment", "Picture", "ResourceLoad"]
+__all__ = ["Moment", "Picture", "RememberedHistory", "ResourceLoad"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,15 @@ class Moment:
     told: str
     warning: bool = False
     times: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RememberedHistory:
+    """What the leader remembers, as far as it was asked; `why` says why that is nothing, or no longer new."""
+
+    ring: HistoryRing | None = None
+    since: datetime | None = None
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +77,7 @@ class Picture:
     moments: tuple[Moment, ...] = ()
     decisions: tuple[Moment, ...] = ()
     problems: tuple[str, ...] = ()
+    history: RememberedHistory = RememberedHistory()
 
     @property
     def now(self) -> datetime:

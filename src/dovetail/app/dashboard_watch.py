@@ -15,6 +15,8 @@ from dovetail.api.meta import Kind, Object
 from dovetail.api.zoneshift import ZoneShift
 from dovetail.app.cluster_context import DISPENSABLE
 from dovetail.app.cluster_source import SeenCluster
+from dovetail.app.dashboard_history import HistoryFollower
+from dovetail.app.history_source import LeaderHistory
 from dovetail.app.live_cluster import OURS, LiveCluster, refresh_provider, take_situation
 from dovetail.app.solved_plan import (
     FEW,
@@ -157,6 +159,8 @@ class ClusterWatcher:
         self._cache = DecisionCache()
         self._last: Picture | None = None
         self._stale = False
+        leader = LeaderHistory(self._sight.kube.transport, self._cluster)
+        self._history = HistoryFollower(leader, self._sight.clock, self._changed.set)
 
     async def run(self) -> None:
         """Follow the cluster and show it, until cancelled."""
@@ -171,6 +175,7 @@ class ClusterWatcher:
             await self._sight.provider.prepare()
             tasks.create_task(self._refresh_regularly())
             tasks.create_task(self._probe_server())
+            tasks.create_task(self._history.run())
             await self._show_pictures()
 
     def _build_follower(self, kind: type[Object], informer: Informer[Any]) -> Follower[Any]:
@@ -286,7 +291,7 @@ class ClusterWatcher:
         )
         self._decisions.extendleft(list_new_decisions(self._last, picture))
         self._last = picture
-        return replace(picture, decisions=tuple(self._decisions))
+        return replace(picture, decisions=tuple(self._decisions), history=self._history.remembered)
 
 
 def _describe_problem(kind: Kind, error: DovetailError) -> str:

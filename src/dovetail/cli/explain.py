@@ -23,6 +23,7 @@ from dovetail.cli.views.options import (
 from dovetail.cli.views.output import LEFT_OUT, Output, OutputOption, print_remark
 from dovetail.cli.views.pods import explain_pod, show_pod
 from dovetail.errors import BadInput
+from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.snapshot import StateNode
 
 # A pod by its full name, or a node with its claim.
@@ -63,11 +64,26 @@ def explain(
             from dovetail.cli.views.nodes import explain_node, show_node
 
             show_node(explain_node(seen, thing), output)
+            _show_lately(thing, snapshot, where, output)
             return
         answer = explain_pod(seen, thing)
     show_pod(answer, output, everything)
+    _show_lately(thing, snapshot, where, output)
     if answer.stuck:
         raise typer.Exit(LEFT_OUT)
+
+
+def _show_lately(thing: Thing, snapshot: str, where: ClusterSource, output: Output) -> None:
+    """Print the last lines of its history, for people, where there is one that answers at once."""
+    if snapshot or output is not Output.table:
+        return
+    # Who looks at a snapshot need not load it.
+    from dovetail.cli.views.histories import print_lately
+
+    if isinstance(thing, StateNode):
+        print_lately(f"node/{views.read_name(thing)}", where)
+    else:
+        print_lately(f"pod/{thing}", where)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from importlib.resources import files
 from urllib.parse import urlsplit
@@ -198,10 +198,11 @@ class Dashboard:
         path = request.match_info["path"].strip("/")
         twin = path.endswith(".json")
         path = path.removesuffix(".json") or "overview"
-        page = self._find_page(path)
+        asked = {name: ",".join(request.query.getall(name)) for name in request.query}
+        page = self._find_page(path, asked)
         if twin:
             return self._answer_json(page, path)
-        frame = self._build_frame(path)
+        frame = self._build_frame(path, request.query_string)
         if page is None:
             return web.Response(
                 text=render_problem("Not here", _describe_absent(path), frame),
@@ -221,21 +222,21 @@ class Dashboard:
             found["stale"] = {"since": self._stale.since.isoformat(), "why": self._stale.why}
         return _encode_json(found, 404 if page is None else 200)
 
-    def _find_page(self, path: str) -> WebPage | None:
+    def _find_page(self, path: str, asked: Mapping[str, str]) -> WebPage | None:
         if self._picture is None:
             return WebPage("Dovetail", self._trouble or NOTHING_YET)
-        page = find_page(self._picture, path)
+        page = find_page(self._picture, path, asked)
         if page is None or not self._trouble:
             return page
-        return WebPage(page.title, self._trouble, page.facts, page.tables, page.tiles, page.remarks)
+        return replace(page, sentence=self._trouble)
 
-    def _build_frame(self, path: str) -> PageFrame:
+    def _build_frame(self, path: str, query: str) -> PageFrame:
         picture = self._picture
         as_of = f"as of {picture.now:%H:%M:%S} UTC" if picture else ""
         if picture is not None and not picture.live:
             as_of = f"of {picture.now:%Y-%m-%d %H:%M} UTC"
         stale = self._stale.sentence if self._stale else ""
-        return PageFrame(path, self._shown.cluster, as_of, self._shown.live, __version__, stale)
+        return PageFrame(path, self._shown.cluster, as_of, self._shown.live, __version__, stale, query)
 
 
 def _strip_port(host: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from dovetail.scheduling.model.resources import convert_to_quantities
 
-__all__ = ["Cell", "Fact", "Tile", "WebPage", "WebTable", "build_document"]
+__all__ = ["Cell", "Fact", "FilterLink", "FilterRow", "Tile", "WebPage", "WebTable", "build_document"]
 
 Tone = Literal["", "good", "warn", "bad", "quiet"]
 HOURS_A_MONTH = 730
@@ -61,6 +61,23 @@ class Tile:
 
 
 @dataclass(frozen=True, slots=True)
+class FilterLink:
+    """One choice: its word, the page with it taken or left, and whether it is taken."""
+
+    text: str
+    link: str
+    chosen: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FilterRow:
+    """Choices of one sort, side by side."""
+
+    title: str
+    links: tuple[FilterLink, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class WebPage:
     """All of a page, in the order in which it is read."""
 
@@ -70,6 +87,7 @@ class WebPage:
     tables: tuple[WebTable, ...] = ()
     tiles: tuple[Tile, ...] = ()
     remarks: tuple[str, ...] = ()
+    filters: tuple[FilterRow, ...] = ()
 
 
 def build_document(page: WebPage) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from html import escape
 from importlib.resources import files
 from string import Template
 
-from dovetail.web.page import Cell, Fact, Tile, WebPage, WebTable
+from dovetail.web.page import Cell, Fact, FilterRow, Tile, WebPage, WebTable
 
 __all__ = ["PageFrame", "render_inside", "render_page", "render_problem"]
 
@@ -22,7 +22,9 @@ MENU = (
     ("pools", "NodePools"),
     ("shifts", "Zonal shifts"),
     ("events", "Events"),
+    ("history", "History"),
 )
+ON = ' class="chosen" aria-current="true"'
 STATE_CLASSES = {"live": "live", "stale": "live lost", "a snapshot": "still"}
 # A browser with more rows than this is of no use to anybody; the JSON twin has them all.
 MOST_ROWS = 1_000
@@ -45,6 +47,8 @@ class PageFrame:
     version: str
     # Since when and why the cluster cannot be read; empty while it can.
     stale: str = ""
+    # What was asked after the path.
+    query: str = ""
 
     @property
     def state(self) -> str:
@@ -80,7 +84,7 @@ def render_problem(title: str, sentence: str, frame: PageFrame) -> str:
 
 def render_inside(page: WebPage, frame: PageFrame) -> str:
     """What changes when the cluster does."""
-    twin = frame.root + (frame.path or "overview") + ".json"
+    twin = f"{frame.root}{frame.path or 'overview'}.json{f'?{frame.query}' if frame.query else ''}"
     parts = [
         *((f'<p class="stale" role="alert">{escape(frame.stale)}</p>',) if frame.stale else ()),
         f"<header><h1>{escape(page.title)}</h1>"
@@ -89,6 +93,7 @@ def render_inside(page: WebPage, frame: PageFrame) -> str:
         *_render_facts(page.facts),
         *_render_tiles(page.tiles, frame),
         *(f'<p class="remark">{escape(each)}</p>' for each in page.remarks),
+        *_render_filters(page.filters, frame),
         *(part for table in page.tables for part in _render_table(table, frame)),
     ]
     return "".join(parts)
@@ -138,6 +143,19 @@ def _render_tiles(tiles: tuple[Tile, ...], frame: PageFrame) -> Iterable[str]:
             "</a>"
         )
     yield f"</svg></div>{LEGEND}</section>"
+
+
+def _render_filters(filters: tuple[FilterRow, ...], frame: PageFrame) -> Iterable[str]:
+    if not filters:
+        return
+    yield '<nav class="filters" aria-label="Filters">'
+    for row in filters:
+        links = " ".join(
+            f'<a href="{frame.root}{escape(each.link)}"{ON if each.chosen else ""}>{escape(each.text)}</a>'
+            for each in row.links
+        )
+        yield f"<p><b>{escape(row.title)}</b> {links}</p>"
+    yield "</nav>"
 
 
 def _render_table(table: WebTable, frame: PageFrame) -> Iterable[str]:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import msgspec
 
-from dovetail.app.history_source import HistoryAnswer
+from dovetail.app.cluster_source import ClusterSource
+from dovetail.app.history_source import HistoryAnswer, open_leader
 from dovetail.cli.views.output import Format, print_structured, print_table, print_text
+from dovetail.errors import DovetailError
 from dovetail.history.record import DecisionRecord, encode_record
 from dovetail.history.ring import HistoryQuery
 from dovetail.history.telling import COLUMNS, describe_subject, tell_row, tell_rows
+from dovetail.runtime.clock import SystemClock
 
-__all__ = ["describe_nothing", "format_moment", "print_history"]
+__all__ = ["describe_nothing", "format_moment", "print_history", "print_lately"]
+
+# What `explain` adds must not make anybody wait. Seconds, and lines.
+AT_ONCE, LINES = 2.0, 5
 
 
 def print_history(
@@ -57,6 +64,25 @@ def describe_nothing(answer: HistoryAnswer, query: HistoryQuery) -> str:
     )
     near = f"; did you mean {answer.nearest}?" if answer.nearest else ""
     return f"{told}; {known}{near}"
+
+
+def print_lately(name: str, where: ClusterSource) -> None:
+    """Write the last lines of a history under `lately:`; nothing where it cannot be had at once."""
+    try:
+        answer = asyncio.run(_ask_quickly(name, where))
+    except (DovetailError, TimeoutError):
+        return
+    if not answer.records:
+        return
+    rows = tell_rows(reversed(answer.records), SystemClock().now(), name)
+    widths = [max(len(row[column]) for row in rows) for column in range(2)]
+    lines = (f"  {row.time:<{widths[0]}}  {row.what:<{widths[1]}}  {row.why}" for row in rows)
+    print_text("lately:\n" + "".join(f"{line.rstrip()}\n" for line in lines))
+
+
+async def _ask_quickly(name: str, where: ClusterSource) -> HistoryAnswer:
+    async with asyncio.timeout(AT_ONCE), open_leader(where.kubeconfig, where.context) as source:
+        return await source.ask(HistoryQuery(name=name, limit=LINES))
 
 
 def format_moment(time: datetime) -> str:

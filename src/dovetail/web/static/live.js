@@ -30,7 +30,7 @@
   };
 
   const refresh = async () => {
-    const answer = await fetch(location.pathname, { headers: { "X-Dovetail-Part": "main" } });
+    const answer = await fetch(location.pathname + location.search, { headers: { "X-Dovetail-Part": "main" } });
     if (!answer.ok) return;
     tell(answer.headers.get("X-Dovetail-State") || "live");
     // A person who types or walks through the page with the keyboard keeps the place.

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from dovetail.picture import Picture
 from dovetail.web.page import WebPage
 from dovetail.web.views.disruption import build_disruption_page
+from dovetail.web.views.history import build_history_page, build_past_page
 from dovetail.web.views.nodes import build_node_page, build_nodes_page
 from dovetail.web.views.overview import build_events_page, build_overview_page
 from dovetail.web.views.plan import build_plan_page
 from dovetail.web.views.pods import build_pod_page, build_pods_page
-from dovetail.web.views.pools import build_pools_page
+from dovetail.web.views.pools import build_pool_page, build_pools_page
 from dovetail.web.views.shifts import build_shifts_page
 
 __all__ = ["MENU", "find_page"]
@@ -25,13 +26,23 @@ MENU: dict[str, Callable[[Picture], WebPage]] = {
     "pools": build_pools_page,
     "shifts": build_shifts_page,
     "events": build_events_page,
+    "history": lambda picture: build_history_page(picture, {}),
 }
-ONE: dict[str, Callable[[Picture, str], WebPage | None]] = {"nodes": build_node_page, "pods": build_pod_page}
+ONE: dict[str, Callable[[Picture, str], WebPage | None]] = {
+    "nodes": lambda picture, name: build_node_page(picture, name) or build_past_page(picture, f"node/{name}"),
+    "pods": lambda picture, name: build_pod_page(picture, name) or build_past_page(picture, f"pod/{name}"),
+    "pools": build_pool_page,
+}
 
 
-def find_page(picture: Picture, path: str) -> WebPage | None:
-    """The page at a path such as `nodes` or `nodes/a-node`; None where there is none."""
+def find_page(picture: Picture, path: str, asked: Mapping[str, str] | None = None) -> WebPage | None:
+    """The page at a path such as `nodes` or `nodes/a-node`; None where there is none.
+
+    `asked` is what stands after the path; only a history can be asked something.
+    """
     first, _, rest = path.strip("/").partition("/")
+    if first == "history" and not rest and asked:
+        return build_history_page(picture, asked)
     if not rest:
         view = MENU.get(first or "overview")
         return None if view is None else view(picture)

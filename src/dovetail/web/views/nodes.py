@@ -25,6 +25,7 @@ from dovetail.web.page import (
     text_cell,
     word_cell,
 )
+from dovetail.web.views.history import build_history_table
 
 __all__ = ["build_node_page", "build_nodes_page", "build_tile", "describe_load", "link_node"]
 
@@ -148,6 +149,7 @@ def build_node_page(picture: Picture, name: str) -> WebPage | None:
     tables = (
         _build_about(picture, state),
         _build_reasons(picture, name),
+        build_history_table(picture, f"node/{name}"),
         _build_conditions(state),
         _build_pods(state),
     )

@@ -21,6 +21,7 @@ from dovetail.web.page import (
     text_cell,
     word_cell,
 )
+from dovetail.web.views.history import build_history_table
 
 __all__ = ["build_pod_page", "build_pods_page"]
 
@@ -105,7 +106,8 @@ def build_pod_page(picture: Picture, name: str) -> WebPage | None:
     decision = next((each for each in picture.plan.decisions if each.pod == name), None)
     miss = picture.misses.get(name)
     remarks = (f"The nearest miss: {miss}.",) if miss is not None else ()
-    return WebPage(name, picture.sentences.get(name, ""), (), (_build_rejections(decision),), remarks=remarks)
+    tables = (_build_rejections(decision), build_history_table(picture, f"pod/{name}"))
+    return WebPage(name, picture.sentences.get(name, ""), (), tables, remarks=remarks)
 
 
 def _build_rejections(decision: Decision | None) -> WebTable:

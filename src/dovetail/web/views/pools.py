@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from urllib.parse import quote
+
 from dovetail.api import conditions
 from dovetail.api.nodepool import Budget, NodePool
 from dovetail.disruption.budgets import list_budgets
@@ -14,6 +17,7 @@ from dovetail.web.page import (
     WebPage,
     WebTable,
     amount_cell,
+    format_count,
     names_cell,
     number_cell,
     price_cell,
@@ -22,8 +26,9 @@ from dovetail.web.page import (
     text_cell,
     word_cell,
 )
+from dovetail.web.views.history import build_history_table, build_past_page
 
-__all__ = ["build_pool_table", "build_pools_page"]
+__all__ = ["build_pool_page", "build_pool_table", "build_pools_page", "link_pool"]
 
 POOLS = (
     ("name", "Pool"),
@@ -69,6 +74,28 @@ def build_pools_page(picture: Picture) -> WebPage:
     )
 
 
+def link_pool(name: str) -> str:
+    return f"pools/{quote(name, safe='')}"
+
+
+def build_pool_page(picture: Picture, name: str) -> WebPage | None:
+    """One pool: how it fares, its limits, budgets and requirements, and what happened in it."""
+    found = [pool.nodepool for pool in picture.snapshot.pools if pool.name == name]
+    if not found:
+        return build_past_page(picture, f"pool/{name}")
+    nodes = len(_list_nodes(picture, found[0]))
+    whole = build_pools_page(picture)
+    own = [
+        replace(table, rows=tuple(row for row in table.rows if row[0].value == name))
+        for table in whole.tables
+    ]
+    return WebPage(
+        name,
+        f"{format_count(nodes, 'node')}; {'ready' if _is_ready(found[0]) else 'not ready'}.",
+        tables=(*own, build_history_table(picture, f"pool/{name}")),
+    )
+
+
 def _is_ready(pool: NodePool) -> bool:
     return conditions.is_true(pool, conditions.READY)
 
@@ -92,7 +119,7 @@ def _build_pool_rows(picture: Picture) -> tuple[tuple[Cell, ...], ...]:
         after = pool.spec.disruption.consolidate_after or "0s"
         rows.append(
             (
-                text_cell(pool.name),
+                text_cell(pool.name, link=link_pool(pool.name)),
                 word_cell("ready", "good") if _is_ready(pool) else word_cell("not ready", "bad"),
                 number_cell(pool.spec.weight or 0),
                 number_cell(len(own)),
