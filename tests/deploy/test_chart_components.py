@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 import yaml
 
+from dovetail.app.history_source import LeaderHistory
 from dovetail.app.zonal_actions import KINDS
 from dovetail.bus.config import FIELDS, KEYS, read_config
+from dovetail.errors import Misconfigured
+from dovetail.history.ring import HistoryQuery
+from dovetail.runtime.clock import SystemClock
 from dovetail.settings import POLICY_FIELDS, read_settings
 from dovetail.settings.table import BY_VARIABLE, SETTINGS
+from dovetail.sim.kube.apiserver import ApiServer
+from dovetail.sim.kube.faults import ApiCall
+from dovetail.sim.transport import LocalTransport
 from dovetail.zonal.ingest.sns_endpoint import TLS_DIRECTORY
 from support.helm import ChartError, by_name, rendered
 
@@ -395,6 +403,30 @@ def test_the_dashboard_reads_and_nothing_else() -> None:
     assert not {"secrets", "configmaps"} & verbs.keys()
     policy = by_name(objects, "NetworkPolicy", "karpenter-dashboard")["spec"]
     assert (policy["ingress"], policy["policyTypes"]) == ([], ["Ingress"])
+
+
+async def test_the_dashboard_asks_for_the_history_behind_the_controller_and_no_other_service() -> None:
+    """What is granted is what is used: get, of this name, in this namespace."""
+    objects = rendered({"dashboard": {"enabled": True}})
+    role = by_name(objects, "Role", "karpenter-dashboard")
+    (granted,) = role["rules"]
+    (namespace,) = {each["metadata"].get("namespace") for each in objects if each["kind"] == "Service"}
+    assert role["metadata"]["namespace"] == namespace
+    server, used = ApiServer(SystemClock(), Random(1)), []
+
+    class Noted:
+        def find_fault(self, call: ApiCall) -> None:
+            if call.subresource:
+                used.append((call.verb, f"{call.resource}/{call.subresource}", call.namespace, call.name))
+
+    server.faults = Noted()
+    service = by_name(objects, "Service", "karpenter")
+    server.build_local_client("helm").create("services", service)
+    with pytest.raises(Misconfigured, match="no endpoints"):
+        await LeaderHistory(LocalTransport(server), "here").ask(HistoryQuery())
+    (verb,), (resource,), (name,) = granted["verbs"], granted["resources"], granted["resourceNames"]
+    assert used == [(verb, resource, namespace, name)]
+    assert [each for each in rendered({}) if each["metadata"]["name"] == "karpenter-dashboard"] == []
 
 
 def test_the_router_alone_needs_no_cluster() -> None:

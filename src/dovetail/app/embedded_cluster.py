@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dovetail.api import crds
 from dovetail.app.embedded_files import NAME, claim_kubeconfig, write_kubeconfig
-from dovetail.app.published_settings import build_config_map
+from dovetail.app.embedded_objects import (
+    create_default_pool,
+    create_storage_class,
+    publish_settings,
+    put_behind_service,
+)
 from dovetail.errors import Misconfigured
 from dovetail.runtime.clock import SystemClock
 from dovetail.settings import Settings
@@ -23,7 +28,6 @@ from dovetail.sim.kube.http.server import serve_http
 from dovetail.sim.kube.status import ApiError
 from dovetail.sim.state_folder import StateFolder
 from dovetail.sim.world import World, relax_garbage_collector
-from dovetail.state.default_nodepool import build_default_nodepool
 
 if TYPE_CHECKING:
     from dovetail.app.controller import Dovetail
@@ -34,81 +38,8 @@ if TYPE_CHECKING:
 __all__ = [
     "EmbeddedCluster",
     "EmbeddedOptions",
-    "create_default_pool",
-    "create_storage_class",
-    "publish_settings",
     "run_embedded_cluster",
 ]
-
-Json = dict[str, Any]
-POOLS, STORAGE = "nodepools.karpenter.sh", "storageclasses.storage.k8s.io"
-GP3 = {
-    "apiVersion": "storage.k8s.io/v1",
-    "kind": "StorageClass",
-    "metadata": {
-        "name": "gp3",
-        "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
-    },
-    "provisioner": "ebs.csi.aws.com",
-    "parameters": {"type": "gp3"},
-    "reclaimPolicy": "Delete",
-    "volumeBindingMode": "WaitForFirstConsumer",
-    "allowVolumeExpansion": True,
-}
-
-
-def create_default_pool(
-    world: World, cloud: Literal["aws", "kwok"], name: str, pool: Mapping[str, Any]
-) -> None:
-    """Create a node class and a NodePool, both called default, unless the cluster has some."""
-    classes = crds.find_provider_api(cloud).kind.resource
-    if world.api.list(POOLS) or world.api.list(classes):
-        return
-    _create_object(world, classes, _build_node_class(cloud, name))
-    _create_object(world, POOLS, build_default_nodepool(cloud, **pool))
-
-
-def _build_node_class(cloud: Literal["aws", "kwok"], cluster: str) -> Json:
-    kind = crds.find_provider_api(cloud).kind
-    spec = {"spec": _build_ec2_spec(cluster)} if cloud == "aws" else {}
-    return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": "default"}, **spec}
-
-
-def _build_ec2_spec(cluster: str) -> Json:
-    discovered = [{"tags": {"karpenter.sh/discovery": cluster}}]
-    return {
-        "role": f"KarpenterNodeRole-{cluster}",
-        "amiSelectorTerms": [{"alias": "al2023@latest"}],
-        "subnetSelectorTerms": discovered,
-        "securityGroupSelectorTerms": discovered,
-    }
-
-
-def create_storage_class(world: World) -> None:
-    """Create the default StorageClass, as an EKS cluster with the EBS driver has it, unless there is one."""
-    if not world.api.list(STORAGE):
-        _create_object(world, STORAGE, GP3)
-
-
-def publish_settings(
-    world: World, name: str, settings: Settings, region: str = "", endpoint: str = ""
-) -> None:
-    """Write what commands need to look at this cluster; what an earlier run has written is replaced."""
-    document = build_config_map(name, settings, region, endpoint)
-    if not _create_object(world, "configmaps", document):
-        world.api.update("configmaps", document)
-
-
-def _create_object(world: World, resource: str, document: Json) -> bool:
-    """Create an object; false where one of that name is there already."""
-    try:
-        world.api.create(resource, document)
-    except ApiError as error:
-        if error.reason != "AlreadyExists":
-            raise
-        return False
-    return True
-
 
 SAVE_EVERY = 5.0
 # What is under way may finish; nobody waits at a prompt for more.
@@ -242,6 +173,7 @@ async def _run_controller(
         make=_choose_provider(cluster),
         process=ProcessOptions(authority=connection.authority),
     )
+    put_behind_service(cluster.world, dovetail)
     running = asyncio.create_task(dovetail.run())
     cluster.dovetail = dovetail
     cluster.parts.append(running)

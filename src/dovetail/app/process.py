@@ -14,6 +14,7 @@ from dovetail.app.leader_election import build_elector, work_while_leading
 from dovetail.runtime import health
 from dovetail.runtime.clock import SystemClock
 from dovetail.runtime.compute import WorkerPool
+from dovetail.runtime.history_server import HistoryServer
 from dovetail.runtime.kube import KubeClient
 from dovetail.runtime.kubeconfig import connect
 from dovetail.runtime.leader import new_identity
@@ -46,7 +47,11 @@ async def run_controller(
     )
     servers = [
         await health.serve_app(
-            health.build_metrics_app(profiling=settings.enable_profiling, exposition=dovetail.render_metrics),
+            health.build_metrics_app(
+                profiling=settings.enable_profiling,
+                exposition=dovetail.render_metrics,
+                history=HistoryServer(dovetail.history.ring, clock, elector),
+            ),
             settings.metrics_port,
         ),
         await health.serve_app(health.build_probes_app(_list_checks(dovetail)), settings.health_probe_port),

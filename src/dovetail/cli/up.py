@@ -209,17 +209,20 @@ def _describe_cluster(cluster: EmbeddedCluster, page: str, log: Path) -> str:
 
 
 def _list_next_steps(cluster: EmbeddedCluster) -> list[str]:
+    told = ["dovetail history    # what was decided, and why"] if cluster.dovetail else []
     # The examples come with the source; elsewhere there is kubectl alone.
     if Path("examples/inflate.yaml").exists():
         return [
             "kubectl apply -f examples/inflate.yaml    # something to run",
             "kubectl scale deployment inflate --replicas=5",
             "kubectl get nodeclaims -w",
+            *told,
         ]
     pools = ["kubectl explain nodepool.spec    # what a pool of nodes looks like"]
     return [
         "kubectl create deployment web --image=web --replicas=5",
         "kubectl get nodes -w",
+        *told,
         *(pools if cluster.dovetail else ()),
     ]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from dovetail.app.cluster_source import ClusterSource
 from dovetail.app.history_source import HistoryAnswer, open_leader
 from dovetail.cli.views.output import Format, print_structured, print_table, print_text
 from dovetail.errors import DovetailError
@@ -16,6 +16,9 @@ from dovetail.history.record import DecisionRecord, encode_record
 from dovetail.history.ring import HistoryQuery
 from dovetail.history.telling import COLUMNS, describe_subject, tell_row, tell_rows
 from dovetail.runtime.clock import SystemClock
+
+if TYPE_CHECKING:
+    from dovetail.app.cluster_source import ClusterSource
 
 __all__ = ["describe_nothing", "format_moment", "print_history", "print_lately"]
 

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from dovetail.api.crds import find_provider_api
-from dovetail.app.cluster_source import AUTO
 
 __all__ = [
     "ClusterNameOption",
@@ -40,6 +39,9 @@ def check_provider(name: str | None) -> str | None:
 
 
 def _check_provider_or_auto(name: str) -> str:
+    # A history is asked for without all that looking at a cluster takes.
+    from dovetail.app.cluster_source import AUTO
+
     return name if name == AUTO else str(check_provider(name))
 
 
