@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from random import Random
 from typing import Protocol
 
@@ -30,13 +30,21 @@ class LedProgram(Protocol):
 
 
 def build_elector(
-    settings: Settings, connection: Connection, lease: str, identity: str = ""
+    settings: Settings,
+    connection: Connection,
+    lease: str,
+    identity: str = "",
+    annotations: Mapping[str, str] | None = None,
 ) -> ElectorThread | None:
-    """The elector for a Lease of this name, to be started; None where election is switched off."""
+    """The elector for a Lease of this name, to be started; None where election is switched off.
+
+    `annotations` are what the leader says of itself on the Lease.
+    """
     if settings.disable_leader_election:
         return None
     namespace = settings.leader_election_namespace or connection.namespace
-    terms, identity = ElectionTerms(name=lease, namespace=namespace), identity or new_identity()
+    terms = ElectionTerms(name=lease, namespace=namespace, annotations=annotations or {})
+    identity = identity or new_identity()
 
     def make(tell: Callable[[bool], None]) -> Elector:
         clock = SystemClock()

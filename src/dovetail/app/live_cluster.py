@@ -21,10 +21,11 @@ from dovetail.api.pod import Pod
 from dovetail.api.zoneshift import ZoneShift
 from dovetail.app.cluster_context import DISPENSABLE, ClusterContext, ContextOptions
 from dovetail.app.cluster_source import AUTO, ClusterSource, SeenCluster
-from dovetail.app.published_settings import PublishedSettings, read_published
+from dovetail.app.published_settings import DECIDING_VARIABLES, PublishedSettings, read_published
 from dovetail.controllers.provider_port import MakeProvider
 from dovetail.disruption.situation import Situation
 from dovetail.errors import DovetailError, Expired, Gone, Misconfigured, NotAuthorized, Retry
+from dovetail.ports import Clock
 from dovetail.providers.factory import AwsReach, choose_provider
 from dovetail.runtime.clock import SystemClock
 from dovetail.runtime.informer import Informer
@@ -37,9 +38,19 @@ from dovetail.settings import Settings, examine_settings
 from dovetail.settings.table import BY_VARIABLE
 from dovetail.state.cluster import Cluster
 from dovetail.state.situation import build_situation
+from dovetail.zonal.controller.non_aws import ZoneExcludingCloud
 from dovetail.zonal.model.gates import read_zone_gates
 
-__all__ = ["OURS", "LiveCluster", "open_cluster", "read_cluster", "refresh_provider", "take_situation"]
+__all__ = [
+    "OURS",
+    "LiveCluster",
+    "build_sight",
+    "open_cluster",
+    "read_cluster",
+    "refresh_provider",
+    "see_cluster",
+    "take_situation",
+]
 
 AT_ONCE = 4  # lists under way: each of them costs a connection, and that a handshake
 TRIES = 3  # a list that changes faster than it can be read is begun again this often
@@ -56,6 +67,8 @@ class LiveCluster:
     connection: Connection
     name: str
     sight: ClusterContext
+    # Whose settings are decided with, as a sentence.
+    decides_by: str = ""
 
 
 def read_cluster(where: ClusterSource, remark: Callable[[str], None]) -> SeenCluster:
@@ -69,18 +82,16 @@ async def open_cluster(where: ClusterSource) -> AsyncIterator[LiveCluster]:
     connection = connect(SystemClock(), where.kubeconfig, where.context)
     transport = connection.open_transport(USER_AGENT)
     try:
-        sight, name = await _build_view(connection, transport, where)
+        cluster = await _build_view(connection, transport, where)
         try:
-            yield LiveCluster(connection, name, sight)
+            yield cluster
         finally:
-            sight.close()
+            cluster.sight.close()
     finally:
         await transport.close()
 
 
-async def _build_view(
-    connection: Connection, transport: Transport, where: ClusterSource
-) -> tuple[ClusterContext, str]:
+async def _build_view(connection: Connection, transport: Transport, where: ClusterSource) -> LiveCluster:
     try:
         provider = await _detect_provider(transport) if where.provider == AUTO else where.provider
         published = await read_published(transport)
@@ -93,11 +104,14 @@ async def _build_view(
     settings = _read_settings(connection, provider, published, name)
     reach = AwsReach(region, published.endpoint if region == published.region else "")
     try:
-        return _build_sight(connection, transport, settings, choose_provider(provider, reach)), name
+        make = choose_provider(provider, reach)
+        sight = build_sight(transport, settings, make, authority=connection.authority)
     except Misconfigured as error:
         if region:
             raise
         raise _describe_missing(connection, name, region) from error
+    told = published.decides_by.describe() if published.decides_by is not None else ""
+    return LiveCluster(connection, name, sight, told)
 
 
 def _describe_missing(connection: Connection, name: str, region: str) -> Misconfigured:
@@ -114,9 +128,14 @@ def _describe_missing(connection: Connection, name: str, region: str) -> Misconf
 def _read_settings(
     connection: Connection, provider: str, published: PublishedSettings, name: str
 ) -> Settings:
-    """The controller's settings, changed by what this environment says."""
+    """The controller's settings, changed by what this environment says; none of those it decides by is."""
     own = {key: value for key, value in os.environ.items() if key in BY_VARIABLE and key not in FACTS}
     theirs = {key: value for key, value in published.environment.items() if key in BY_VARIABLE}
+    decides_by = published.decides_by
+    if decides_by is not None and decides_by.values is not None:
+        own = {key: value for key, value in own.items() if key not in DECIDING_VARIABLES}
+        theirs = {key: value for key, value in theirs.items() if key not in DECIDING_VARIABLES}
+        theirs |= decides_by.values
     # Who only looks hands nothing to nodes, so this address will do, and EKS need not be asked for it.
     facts = {"CLUSTER_ENDPOINT": connection.server} | {key: theirs[key] for key in FACTS if key in theirs}
     found = examine_settings((), {**theirs, **own, **facts, "CLUSTER_NAME": name}, provider)
@@ -142,20 +161,25 @@ class _SilentRecorder:
         """Nothing is told."""
 
 
-def _build_sight(
-    connection: Connection, transport: Transport, settings: Settings, make: MakeProvider
+def build_sight(
+    transport: Transport,
+    settings: Settings,
+    make: MakeProvider,
+    *,
+    clock: Clock | None = None,
+    authority: str = "",
 ) -> ClusterContext:
     """The eyes alone: caches that nobody fills yet, and nothing that could act."""
     return ClusterContext(
         settings,
         transport,
-        clock=SystemClock(),
+        clock=clock or SystemClock(),
         rng=Random(0),
         record=lambda kube: _SilentRecorder(),
         options=ContextOptions(
             crds.find_provider_api(settings.provider).node_class,
             make,
-            authority=connection.authority,
+            authority=authority,
             may_write=lambda: False,
         ),
     )
@@ -195,14 +219,20 @@ def _mark_disrupted_nodes(cluster: Cluster) -> None:
 
 async def _read_cluster(where: ClusterSource, remark: Callable[[str], None]) -> SeenCluster:
     async with open_cluster(where) as cluster:
-        sight = cluster.sight
-        await _fill_all(sight, cluster.connection)
-        await sight.provider.prepare()
-        await refresh_provider(sight)
-        shifts = await _list_shifts(sight, cluster.connection)
-        situation = await take_situation(sight, shifts, remark)
-        pods = {pod.full_name: pod for pod in sight.get_informer(Pod)}
-        return SeenCluster(situation, pods, sight.settings)
+        seen = await see_cluster(cluster.sight, cluster.connection.server, remark)
+        if cluster.decides_by:
+            remark(cluster.decides_by)
+        return seen
+
+
+async def see_cluster(sight: ClusterContext, server: str, remark: Callable[[str], None]) -> SeenCluster:
+    """List everything once, and freeze it; `server` is how the cluster is called in errors."""
+    await _fill_all(sight, server)
+    await sight.provider.prepare()
+    await refresh_provider(sight)
+    situation = await take_situation(sight, await _list_shifts(sight, server), remark)
+    pods = {pod.full_name: pod for pod in sight.get_informer(Pod)}
+    return SeenCluster(situation, pods, sight.settings)
 
 
 async def _detect_provider(transport: Transport) -> str:
@@ -214,7 +244,7 @@ async def _detect_provider(transport: Transport) -> str:
     return "kwok"
 
 
-async def _fill_all(context: ClusterContext, connection: Connection) -> None:
+async def _fill_all(context: ClusterContext, server: str) -> None:
     gate = asyncio.Semaphore(AT_ONCE)
 
     async def fill(informer: Informer[Any]) -> None:
@@ -225,12 +255,12 @@ async def _fill_all(context: ClusterContext, connection: Connection) -> None:
     for error in filled:
         if isinstance(error, DovetailError):
             # All lists fail for one reason, mostly; the first will do.
-            raise _describe_failure(connection.server, error) from error
+            raise _describe_failure(server, error) from error
         if error is not None:
             raise error
 
 
-async def _list_shifts(context: ClusterContext, connection: Connection) -> tuple[ZoneShift, ...]:
+async def _list_shifts(context: ClusterContext, server: str) -> tuple[ZoneShift, ...]:
     """The cluster's ZoneShifts; none where their kind is not installed, or nobody may read them."""
     try:
         found = await _list_objects(context, ZoneShift)
@@ -238,7 +268,7 @@ async def _list_shifts(context: ClusterContext, connection: Connection) -> tuple
     except (Gone, NotAuthorized):
         return ()
     except DovetailError as error:
-        raise _describe_failure(connection.server, error) from error
+        raise _describe_failure(server, error) from error
 
 
 async def _fill_informer(context: ClusterContext, informer: Informer[Any]) -> None:
@@ -282,8 +312,11 @@ async def _list_types(
     context: ClusterContext, pool: NodePool, remark: Callable[[str], None]
 ) -> tuple[InstanceType, ...]:
     """As the controller has it: a pool whose types cannot be listed now has nothing to offer."""
+    cloud = context.cloud
+    if context.provider.aws is None:
+        cloud = ZoneExcludingCloud(cloud, context.gates)
     try:
-        return await context.cloud.list_instance_types(pool)
+        return await cloud.list_instance_types(pool)
     except Retry as error:
         remark(str(error))
         return ()

@@ -11,6 +11,7 @@ from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.app.controller import Dovetail, ProcessOptions
 from dovetail.app.leader_election import build_elector, work_while_leading
+from dovetail.app.published_settings import build_lease_annotations
 from dovetail.runtime import health
 from dovetail.runtime.clock import SystemClock
 from dovetail.runtime.compute import WorkerPool
@@ -33,10 +34,10 @@ async def run_controller(
     clock, chance = SystemClock(), Random(SystemRandom().getrandbits(64))
     connection = connect(clock, kubeconfig)
     transport, workers = connection.open_transport(USER_AGENT), WorkerPool(min(2, os.cpu_count() or 1))
-    identity = new_identity()
-    elector = build_elector(settings, connection, settings.leader_election_name, identity)
-    leading: Callable[[], bool] = (lambda: True) if elector is None else (lambda: elector.leading)
     settings = await read_policy(settings, KubeClient(transport, clock), find_namespace(settings))
+    identity, said = new_identity(), build_lease_annotations(settings)
+    elector = build_elector(settings, connection, settings.leader_election_name, identity, said)
+    leading: Callable[[], bool] = (lambda: True) if elector is None else (lambda: elector.leading)
     dovetail = Dovetail(
         settings,
         transport,

@@ -1,7 +1,8 @@
 """What a cluster says of its own autoscaler: its name, its region, and the settings the controller runs with.
 
 An embedded cluster keeps them in a ConfigMap. In any other, the Deployment of the controller is read, be it
-Dovetail or Karpenter, then the pod that holds its lease, then the nodes.
+Dovetail or Karpenter, then the pod that holds its lease, then the nodes. What its decisions depend on, the
+leader writes on its Lease: flags, environment and policy are all in it, as they are in force.
 """
 
 from __future__ import annotations
@@ -16,21 +17,48 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from dovetail.api import labels
 from dovetail.runtime.transport import ApiRequest, Transport
 from dovetail.settings import Settings
-from dovetail.settings.table import BY_FLAG, SETTINGS
+from dovetail.settings.table import BY_FLAG, DECIDING, DECIDING_POLICY, SETTINGS
 
-__all__ = ["CONFIG_MAP", "NAMESPACE", "PublishedSettings", "build_config_map", "read_published"]
+__all__ = [
+    "CONFIG_MAP",
+    "NAMESPACE",
+    "DecidingSettings",
+    "PublishedSettings",
+    "build_config_map",
+    "build_lease_annotations",
+    "read_published",
+]
 
 NAMESPACE, CONFIG_MAP = "kube-system", "dovetail-up"
 CLUSTER_NAME, REGION, ENDPOINT = "CLUSTER_NAME", "AWS_REGION", "AWS_ENDPOINT_URL"
 CONTROLLERS = "app.kubernetes.io/name in (karpenter, dovetail)"
 LEASE = "karpenter-leader-election"
 FEW = "100"
+DECIDING_VARIABLES = frozenset((*DECIDING, *(each.variable for each in DECIDING_POLICY)))
 # How the names of zones begin, of local ones too: us-west-2a, us-west-2-lax-1a, us-gov-east-1b.
 _REGION = re.compile(r"[a-z]+(?:-[a-z]+)+-\d+")
 
 Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class DecidingSettings:
+    """The settings that the controller's decisions depend on, by variable; those left out have defaults.
+
+    Without `values` they could not be had, and `source` says why.
+    """
+
+    source: str
+    values: Mapping[str, str] | None = None
+
+    def describe(self) -> str:
+        """Which settings count, as a sentence."""
+        if self.values is not None:
+            return f"decided with the settings of the controller, from {self.source}"
+        return f"decided with the settings of this environment: {self.source}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +69,7 @@ class PublishedSettings:
     region: str = ""
     endpoint: str = ""
     source: str = ""
+    decides_by: DecidingSettings | None = None
 
     @property
     def name(self) -> str:
@@ -81,6 +110,12 @@ async def read_published(transport: Transport) -> PublishedSettings:
     embedded = await _read_object(transport, f"/api/v1/namespaces/{NAMESPACE}/configmaps/{CONFIG_MAP}")
     if embedded is not None:
         return _read_config_map(embedded)
+    found = await _read_workloads_of(transport)
+    lease = found.environment.get("LEADER_ELECTION_NAME", LEASE)
+    return replace(found, decides_by=await _read_deciding(transport, lease))
+
+
+async def _read_workloads_of(transport: Transport) -> PublishedSettings:
     listed = await _list_items(transport, "/apis/apps/v1/deployments", labelSelector=CONTROLLERS)
     found = _read_workloads("Deployment", listed)
     if not found.complete:
@@ -95,7 +130,44 @@ def _read_config_map(document: Json) -> PublishedSettings:
     data = {key: value for key, value in (document.get("data") or {}).items() if isinstance(value, str)}
     region, endpoint = data.pop(REGION, ""), data.pop(ENDPOINT, "")
     source = f"ConfigMap {NAMESPACE}/{CONFIG_MAP}"
-    return PublishedSettings(data, region, endpoint if _is_loopback(endpoint) else "", source)
+    decides_by = DecidingSettings(source, {name: data[name] for name in DECIDING_VARIABLES & data.keys()})
+    return PublishedSettings(data, region, endpoint if _is_loopback(endpoint) else "", source, decides_by)
+
+
+def build_lease_annotations(settings: Settings) -> dict[str, str]:
+    """What the leader writes on its Lease: the settings it decides by, where they are not the defaults."""
+    return {labels.DECIDES_BY: msgspec.json.encode(settings.list_deciding(), order="sorted").decode()}
+
+
+async def _read_deciding(transport: Transport, name: str) -> DecidingSettings | None:
+    """What the leader says of itself; None where there is no Lease, and so no controller to differ from."""
+    query = {"fieldSelector": f"metadata.name={name}"}
+    reply = await transport.send(ApiRequest("GET", "/apis/coordination.k8s.io/v1/leases", query))
+    if reply.status in (401, 403):
+        return DecidingSettings(
+            "the controller says its own on its Lease, and reading it takes `list` on leases"
+        )
+    listed = _decode_items(reply.body) if reply.status == 200 else []
+    unsaid = None
+    for lease in listed:
+        meta = lease["metadata"]
+        said = (meta.get("annotations") or {}).get(labels.DECIDES_BY)
+        where = f"Lease {meta.get('namespace', '')}/{name}"
+        if said is None:
+            unsaid = DecidingSettings(f"{where} does not say those of its controller")
+            continue
+        try:
+            values = msgspec.json.decode(said, type=dict[str, str])
+        except (msgspec.MsgspecError, UnicodeError):
+            return DecidingSettings(f"those that {where} says of its controller cannot be read")
+        known = {each: value for each, value in values.items() if each in DECIDING_VARIABLES}
+        return DecidingSettings(where, known)
+    return unsaid
+
+
+def _decode_items(body: bytes) -> list[Json]:
+    listed = msgspec.json.decode(body, type=dict[str, Any])
+    return [each for each in listed.get("items") or () if isinstance(each.get("metadata"), dict)]
 
 
 def _is_loopback(url: str) -> bool:
@@ -171,8 +243,8 @@ def _find_region(nodes: Iterable[Json]) -> str:
 
 
 async def _list_items(transport: Transport, path: str, **query: str) -> list[Json]:
-    listed = await _read_object(transport, path, **query) or {}
-    return [each for each in listed.get("items") or () if isinstance(each.get("metadata"), dict)]
+    reply = await transport.send(ApiRequest("GET", path, query))
+    return _decode_items(reply.body) if reply.status == 200 else []
 
 
 async def _read_object(transport: Transport, path: str, **query: str) -> Json | None:

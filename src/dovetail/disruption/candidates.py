@@ -6,11 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from math import isnan
 
 from dovetail.api import labels, predicates
 from dovetail.api.bad_items import reason_of
 from dovetail.api.nodepool import NodePool
+from dovetail.api.pdb import PdbLimits
 from dovetail.api.pod import Pod
 from dovetail.disruption.blocked_reason import BlockedReason
 from dovetail.disruption.inputs import DisruptionInput
@@ -227,28 +229,40 @@ def _check_node(inputs: DisruptionInput, state: StateNode) -> BlockedNode | None
 
 
 def _check_pods(inputs: DisruptionInput, state: StateNode) -> BlockedNode | None:
-    """Which pod blocks the node; None when none does."""
+    """Which pod blocks the node; None when none does. Of several it is the first by name.
+
+    Pods are in the order in which they were heard of, and every process hears of them in another.
+    """
     now = inputs.snapshot.options.now
-    for pod in state.pods:
-        if why := reason_of(pod):
-            return BlockedNode(
-                state,
-                f"pod {pod.full_name} is set aside: {why}",
-                blocked_reason=BlockedReason.SET_ASIDE,
-                pod=pod.full_name,
-            )
-        if predicates.is_active(pod) and predicates.do_not_disrupt(pod, now).active:
-            why = f'pod has "{labels.DO_NOT_DISRUPT}" annotation (Pod={pod.full_name})'
-            return BlockedNode(state, why, blocked_reason=BlockedReason.POD_DO_NOT_DISRUPT, pod=pod.full_name)
-    for pod in state.pods:
-        blocking = inputs.limits.find_blocking_now(pod, now)
+    for check in (_check_annotation, partial(_check_budgets, inputs.limits)):
+        blocking = [pod for pod in state.pods if check(pod, now)]
         if blocking:
-            why = f"pdb prevents pod evictions (PodDisruptionBudget=[{blocking[0]}])"
-            if len(blocking) > 1:
-                listed = ", ".join(blocking)
-                why = f"eviction does not support multiple PDBs (PodDisruptionBudget(s)=[{listed}])"
-            return BlockedNode(state, why, blocked_reason=BlockedReason.PDB, pod=pod.full_name)
+            pod = min(blocking, key=lambda each: each.full_name)
+            reason, why = check(pod, now) or (BlockedReason.UNSAID, "")
+            return BlockedNode(state, why, blocked_reason=reason, pod=pod.full_name)
     return None
+
+
+def _check_annotation(pod: Pod, now: datetime) -> tuple[BlockedReason, str] | None:
+    if why := reason_of(pod):
+        return BlockedReason.SET_ASIDE, f"pod {pod.full_name} is set aside: {why}"
+    if predicates.is_active(pod) and predicates.do_not_disrupt(pod, now).active:
+        why = f'pod has "{labels.DO_NOT_DISRUPT}" annotation (Pod={pod.full_name})'
+        return BlockedReason.POD_DO_NOT_DISRUPT, why
+    return None
+
+
+def _check_budgets(limits: PdbLimits, pod: Pod, now: datetime) -> tuple[BlockedReason, str] | None:
+    blocking = limits.find_blocking_now(pod, now)
+    if not blocking:
+        return None
+    if len(blocking) > 1:
+        listed = ", ".join(blocking)
+        return (
+            BlockedReason.PDB,
+            f"eviction does not support multiple PDBs (PodDisruptionBudget(s)=[{listed}])",
+        )
+    return BlockedReason.PDB, f"pdb prevents pod evictions (PodDisruptionBudget=[{blocking[0]}])"
 
 
 def _read_grace_period(state: StateNode) -> str | None:

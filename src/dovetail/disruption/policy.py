@@ -222,6 +222,8 @@ def find_rest_block(candidate: Candidate, now: datetime) -> PolicyBlock | None:
     claim = candidate.state.claim
     born = [(f"pod {pod.full_name}", pod.metadata.creation_timestamp) for pod in candidate.pods]
     born.append(("the node", claim.metadata.creation_timestamp if claim else None))
+    # Of several that came at once, the first by name: every process has them in another order.
+    born.sort(key=lambda each: each[0])
     name, latest = max(born, key=lambda each: each[1].timestamp() if each[1] else 0.0)
     if latest is None or now - latest >= asked.rest:
         return None

@@ -36,7 +36,14 @@ from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.snapshot import StateNode
 from dovetail.settings import durations
 
-__all__ = ["BlockedDetail", "BlockedNodeReport", "DisruptionReport", "DisruptionTurn", "build_report"]
+__all__ = [
+    "BlockedDetail",
+    "BlockedNodeExplainer",
+    "BlockedNodeReport",
+    "DisruptionReport",
+    "DisruptionTurn",
+    "build_report",
+]
 
 TURNS = 10
 
@@ -209,7 +216,7 @@ class BlockedNodeExplainer:
             return (BlockedDetail(self._taken[key], BlockedReason.UNSAID, "it is removable in a later turn"),)
         now = self._states.get(key, state)
         drifted = now.claim is not None and conditions.is_true(now.claim, conditions.DRIFTED)
-        reasons = [self._describe_block(method, stays) for method, stays in self._by_key.get(key, ())]
+        reasons = [self.describe_block(method, stays) for method, stays in self._by_key.get(key, ())]
         reasons = [each for each in reasons if drifted or each.method != DRIFTED] or self._explain_silence(
             now
         )
@@ -222,7 +229,7 @@ class BlockedNodeExplainer:
         order = (DRIFTED, *chosen) if drifted else (*chosen, DRIFTED)
         return order.index(reason.method)
 
-    def _describe_block(self, method: Method, stays: BlockedNode) -> BlockedDetail:
+    def describe_block(self, method: Method, stays: BlockedNode) -> BlockedDetail:
         """The reason with its numbers: which budget, how many; which rate, until when."""
         pool, blocked_reason = views.read_pool_name(stays.state), stays.blocked_reason
         if blocked_reason is BlockedReason.UNSAID:
@@ -269,7 +276,7 @@ class BlockedNodeExplainer:
         """A candidate that no method had a word for."""
         found = evaluate_node(self._inputs, state, DisruptionClass.GRACEFUL)
         if isinstance(found, BlockedNode):
-            return [self._describe_block(SINGLE, found)]
+            return [self.describe_block(SINGLE, found)]
         if found.pool.static:
             return [
                 BlockedDetail(
@@ -277,10 +284,11 @@ class BlockedNodeExplainer:
                 )
             ]
         if state.claim is not None and not conditions.is_true(state.claim, conditions.CONSOLIDATABLE):
-            return [BlockedDetail(SINGLE, BlockedReason.NOT_YET, self._describe_not_yet(found))]
+            return [BlockedDetail(SINGLE, BlockedReason.NOT_YET, self.describe_not_yet(found))]
         return [BlockedDetail(SINGLE, BlockedReason.NO_CHEAPER, "its pods cannot run anywhere cheaper")]
 
-    def _describe_not_yet(self, candidate: Candidate) -> str:
+    def describe_not_yet(self, candidate: Candidate) -> str:
+        """Why a node is not consolidatable yet, and for how long."""
         after = candidate.pool.spec.disruption.consolidate_after or "0s"
         left = compute_time_to_consolidatable(candidate, self._now)
         when = f", {_format_length(left)} to go" if left else ""

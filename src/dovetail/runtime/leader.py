@@ -17,7 +17,7 @@ import asyncio
 import socket
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from random import Random
@@ -45,6 +45,8 @@ class ElectionTerms(msgspec.Struct, frozen=True):
     lease: float = 15.0
     deadline: float = 10.0
     retry: float = 2.0
+    # What the leader says of itself, as annotations of the Lease.
+    annotations: Mapping[str, str] = {}
 
     def __post_init__(self) -> None:
         if not self.retry < self.deadline < self.lease:
@@ -152,7 +154,9 @@ class Elector:
     async def _create_lease(self) -> bool:
         now = self._clock.now()
         spec = self._claim_spec(LeaseSpec(acquire_time=now, lease_transitions=0), now)
-        meta = ObjectMeta(name=self._terms.name, namespace=self._terms.namespace)
+        meta = ObjectMeta(
+            name=self._terms.name, namespace=self._terms.namespace, annotations=dict(self._terms.annotations)
+        )
         try:
             self._observe_lease(await self._kube.create(Lease(metadata=meta, spec=spec)))
         except AlreadyExists:
@@ -185,8 +189,11 @@ class Elector:
     async def _put_lease(self, lease: Lease, spec: LeaseSpec) -> Lease:
         # Always sent, even if nothing seems to differ: the answer, and not our belief, is what counts.
         document: dict[str, Any] = codec.to_dict(msgspec.structs.replace(lease, spec=spec))
-        guard = {"resourceVersion": lease.metadata.resource_version, "uid": lease.uid}
-        return await self._kube.merge_patch(lease, {"metadata": guard, "spec": document["spec"]})
+        meta: dict[str, Any] = {"resourceVersion": lease.metadata.resource_version, "uid": lease.uid}
+        said = self._terms.annotations
+        if spec.holder_identity == self.identity and not said.items() <= lease.annotations.items():
+            meta["annotations"] = dict(said)
+        return await self._kube.merge_patch(lease, {"metadata": meta, "spec": document["spec"]})
 
     def _observe_lease(self, lease: Lease) -> None:
         if self._seen is None or self._seen.metadata.resource_version != lease.metadata.resource_version:

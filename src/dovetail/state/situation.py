@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from dovetail.disruption.policy import add_default_annotations, read_default_annotations
 from dovetail.disruption.situation import Situation
 from dovetail.scheduling.model import state_node as views
-from dovetail.scheduling.model.snapshot import Snapshot
+from dovetail.scheduling.model.snapshot import Snapshot, StateNode
 from dovetail.settings import Settings
 
 __all__ = ["build_situation"]
@@ -34,11 +34,15 @@ def build_situation(
     )
     return Situation(
         snapshot=replace(snapshot, pools=pools),
-        queued=frozenset(
-            views.read_provider_id(each) for each in snapshot.nodes if views.has_disruption_mark(each)
-        ),
+        queued=frozenset(views.read_provider_id(each) for each in snapshot.nodes if _is_queued(each)),
         excluded_zones=excluded_zones,
         closed_zones=closed_zones or {},
         returned_zones=returned_zones if settings.zonal_policy.rebalance == "Gradual" else frozenset(),
         spot_to_spot=settings.feature_gates.spot_to_spot_consolidation,
     )
+
+
+def _is_queued(state: StateNode) -> bool:
+    """Whether a command for the node is under way: it ends when the NodeClaim is deleted."""
+    claim = state.claim
+    return views.has_disruption_mark(state) and (claim is None or not claim.deleting)

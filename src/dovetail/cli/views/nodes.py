@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -13,18 +13,22 @@ from dovetail.app.solved_plan import build_disruption_input
 from dovetail.cli.views.output import Output, print_structured, print_table, print_text
 from dovetail.disruption.budgets import compute_allowances
 from dovetail.disruption.candidates import (
+    QUIET,
     BlockedNode,
     Candidate,
     DisruptionClass,
     evaluate_node,
     find_running_price,
 )
+from dovetail.disruption.choose import DisruptionChoice
 from dovetail.disruption.command import DRIFTED, EMPTY, SINGLE, Method
 from dovetail.disruption.inputs import DisruptionInput
-from dovetail.disruption.methods.consolidation import explain_unconsolidatable
+from dovetail.disruption.methods.consolidation import explain_unconsolidatable, judge_single_node
+from dovetail.disruption.methods.drift import choose_drift
 from dovetail.disruption.methods.drift_waves import limit_drift
-from dovetail.disruption.methods.emptiness import explain_not_empty
-from dovetail.disruption.verdict import compute_consolidation
+from dovetail.disruption.methods.emptiness import choose_empty_nodes, explain_not_empty
+from dovetail.disruption.policy import find_rest_block
+from dovetail.disruption.report import BlockedNodeExplainer
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.resources import (
     Nano,
@@ -71,64 +75,91 @@ def explain_node(seen: SeenCluster, state: StateNode) -> NodeAnswer:
     inputs = build_disruption_input(seen)
     known = views.read_labels(state)
     chosen = inputs.types.get(views.read_pool_name(state), {}).get(known.get(labels.INSTANCE_TYPE, ""))
-    graceful = evaluate_node(inputs, state, DisruptionClass.GRACEFUL)
-    verdicts = (
-        _judge_method(inputs, EMPTY, graceful, _why_not_empty(inputs, graceful)),
-        _judge_method(
-            inputs, DRIFTED, evaluate_node(inputs, state, DisruptionClass.EVENTUAL), _why_not_drifted(state)
-        ),
-        _judge_underutilized(inputs, graceful),
-    )
-    held = graceful.why if isinstance(graceful, BlockedNode) else ""
-    return NodeAnswer(state, find_running_price(known, chosen), verdicts, held)
+    return _NodeJudge(inputs, state).judge_node(find_running_price(known, chosen))
 
 
-def _judge_method(
-    inputs: DisruptionInput, method: Method, judged: Candidate | BlockedNode, why: str
-) -> DisruptionAnswer:
-    if isinstance(judged, BlockedNode):
-        return DisruptionAnswer(method.reason, False, judged.why)
-    allowance = compute_allowances(inputs, method.reason)
-    if method == DRIFTED:
-        limit_drift(inputs, allowance)
-    if not why and allowance.count_left(judged.pool.name) <= 0:
-        _, why = allowance.explain_block(judged.pool.name)
-    return DisruptionAnswer(method.reason, not why, why)
+class _NodeJudge:
+    """Asks the rules of each disruption method about one node, and says why with the report's words."""
+
+    def __init__(self, inputs: DisruptionInput, state: StateNode) -> None:
+        self._inputs, self._state = inputs, state
+        self._words = BlockedNodeExplainer({views.read_provider_id(state): state}, inputs, ())
+
+    def judge_node(self, price: float) -> NodeAnswer:
+        inputs, state = self._inputs, self._state
+        graceful = evaluate_node(inputs, state, DisruptionClass.GRACEFUL)
+        eventual = evaluate_node(inputs, state, DisruptionClass.EVENTUAL)
+        verdicts = (
+            self._judge_choice(EMPTY, graceful, self._why_not_empty(graceful), choose_empty_nodes),
+            self._judge_choice(DRIFTED, eventual, _why_not_drifted(state), _choose_all_drift),
+            self._judge_underutilized(graceful),
+        )
+        held = self._words.describe_block(SINGLE, graceful).why if isinstance(graceful, BlockedNode) else ""
+        return NodeAnswer(state, price, verdicts, held)
+
+    def _judge_method(self, method: Method, judged: Candidate | BlockedNode, why: str) -> DisruptionAnswer:
+        if isinstance(judged, BlockedNode):
+            return DisruptionAnswer(method.reason, False, self._words.describe_block(method, judged).why)
+        allowance = compute_allowances(self._inputs, method.reason)
+        if method == DRIFTED:
+            limit_drift(self._inputs, allowance)
+        if not why and allowance.count_left(judged.pool.name) <= 0:
+            reason, told = allowance.explain_block(judged.pool.name)
+            why = self._words.describe_block(method, BlockedNode(judged.state, told, QUIET, reason)).why
+        return DisruptionAnswer(method.reason, not why, why)
+
+    def _judge_choice(
+        self,
+        method: Method,
+        judged: Candidate | BlockedNode,
+        why: str,
+        choose: Callable[[DisruptionInput], DisruptionChoice],
+    ) -> DisruptionAnswer:
+        """What the method itself says of a node that it may choose; of others, why it may not."""
+        if why or isinstance(judged, BlockedNode):
+            return self._judge_method(method, judged, why)
+        choice = choose(self._inputs)
+        if any(each.key == judged.key for command in choice.commands for each in command.candidates):
+            return DisruptionAnswer(method.reason, True, "")
+        for blocked in choice.blocked:
+            if views.read_provider_id(blocked.state) == judged.key:
+                return DisruptionAnswer(method.reason, False, self._words.describe_block(method, blocked).why)
+        return self._judge_method(method, judged, why)
+
+    def _judge_underutilized(self, judged: Candidate | BlockedNode) -> DisruptionAnswer:
+        verdict = self._judge_method(SINGLE, judged, self._why_not_consolidated(judged))
+        if not verdict.allowed or isinstance(judged, BlockedNode):
+            return verdict
+        command, why = judge_single_node(self._inputs, judged)
+        return DisruptionAnswer(verdict.reason, command is not None, command.saving if command else why)
+
+    def _why_not_empty(self, judged: Candidate | BlockedNode) -> str:
+        if isinstance(judged, BlockedNode):
+            return ""
+        why = explain_not_empty(self._inputs, judged)
+        if why is None:
+            return ""
+        return why or (self._why_not_yet(judged) if judged.empty else "pods on it would have to move")
+
+    def _why_not_consolidated(self, judged: Candidate | BlockedNode) -> str:
+        if isinstance(judged, BlockedNode):
+            return ""
+        why = explain_unconsolidatable(judged)
+        if why is None:
+            rest = find_rest_block(judged, self._inputs.snapshot.options.now)
+            return "" if rest is None else rest.why
+        return why or (
+            "it is empty" if judged.empty and not judged.pool.static else self._why_not_yet(judged)
+        )
+
+    def _why_not_yet(self, candidate: Candidate) -> str:
+        if candidate.pool.static:
+            return f"pool {candidate.pool.name} is static and it has not drifted"
+        return self._words.describe_not_yet(candidate)
 
 
-def _judge_underutilized(inputs: DisruptionInput, judged: Candidate | BlockedNode) -> DisruptionAnswer:
-    verdict = _judge_method(inputs, SINGLE, judged, _why_not_consolidated(judged))
-    if not verdict.allowed or isinstance(judged, BlockedNode):
-        return verdict
-    outcome = compute_consolidation(inputs, (judged,), SINGLE)
-    if outcome.command is None:
-        return DisruptionAnswer(verdict.reason, False, outcome.why)
-    return DisruptionAnswer(verdict.reason, True, outcome.command.saving)
-
-
-def _why_not_empty(inputs: DisruptionInput, judged: Candidate | BlockedNode) -> str:
-    if isinstance(judged, BlockedNode):
-        return ""
-    why = explain_not_empty(inputs, judged)
-    if why is None:
-        return ""
-    return why or (_why_not_yet(judged) if judged.empty else "pods on it would have to move")
-
-
-def _why_not_consolidated(judged: Candidate | BlockedNode) -> str:
-    if isinstance(judged, BlockedNode):
-        return ""
-    why = explain_unconsolidatable(judged)
-    if why is None:
-        return ""
-    return why or ("it is empty" if judged.empty and not judged.pool.static else _why_not_yet(judged))
-
-
-def _why_not_yet(candidate: Candidate) -> str:
-    if candidate.pool.static:
-        return f"pool {candidate.pool.name} is static"
-    after = candidate.pool.spec.disruption.consolidate_after or "0s"
-    return f"it is not yet consolidatable (consolidateAfter is {after})"
+def _choose_all_drift(inputs: DisruptionInput) -> DisruptionChoice:
+    return choose_drift(inputs, at_once=None)
 
 
 def _why_not_drifted(state: StateNode) -> str:

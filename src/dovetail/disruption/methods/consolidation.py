@@ -49,6 +49,7 @@ __all__ = [
     "find_multi_node",
     "find_same_type_price",
     "interleave_pools",
+    "judge_single_node",
     "list_single_node_queue",
     "start_consolidation",
 ]
@@ -206,6 +207,14 @@ def _try_candidate(
         return False
     choice.commands.append(verdict.command)
     return True
+
+
+def judge_single_node(inputs: DisruptionInput, candidate: Candidate) -> tuple[Command | None, str]:
+    """The command that `choose_single_node` would find for this candidate; without one, why not."""
+    choice, _, known = start_consolidation(inputs)
+    if _try_candidate(inputs, candidate, known, choice, None):
+        return choice.commands[-1], ""
+    return None, choice.blocked[-1].why
 
 
 def interleave_pools(ordered: Sequence[Candidate], first: AbstractSet[str] = frozenset()) -> list[Candidate]:
