@@ -1,15 +1,18 @@
 """Which sinks want a record, and when each is told: at once, in a digest, or when its quiet hours are over.
 
 A SinkQueue holds what one sink is still to be told. It is handed the time; whoever sends asks it what is due.
+`plan_messages` asks the same queues about records of the past, and so says what would have been sent.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
+from heapq import merge
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 from dovetail.api.cron import parse_schedule
@@ -17,7 +20,15 @@ from dovetail.history.notify import Notify, NotifyRule, NotifySink, QuietHours
 from dovetail.history.record import DecisionRecord, RecordSeverity
 from dovetail.settings.durations import parse_duration
 
-__all__ = ["DueBatch", "SinkQueue", "find_quiet_end", "find_sinks", "wants_record"]
+__all__ = [
+    "DueBatch",
+    "PlannedMessage",
+    "SinkQueue",
+    "find_quiet_end",
+    "find_sinks",
+    "plan_messages",
+    "wants_record",
+]
 
 MOST_QUEUED = 1_000
 # Of a saving: prices are sums of floats.
@@ -65,10 +76,27 @@ def find_quiet_end(windows: Iterable[QuietHours], now: datetime) -> datetime | N
     return None if end == now else min(end, horizon)
 
 
-def is_exempt(windows: Iterable[QuietHours], record: DecisionRecord, now: datetime) -> bool:
-    """Whether all quiet hours that are on now make an exception of this kind."""
-    active = [quiet for quiet in windows if any(_list_window_ends(quiet, now))]
-    return all(record.kind in quiet.except_kinds for quiet in active)
+class QuietState(NamedTuple):
+    """The quiet hours of a sink at one time: when they end, and which kinds are told of all the same.
+
+    It holds from one time until another: until the next minute, when others may begin, or until some end.
+    """
+
+    end: datetime | None
+    exempt: frozenset[str]
+    since: datetime
+    until: datetime
+
+
+def find_quiet_state(windows: Iterable[QuietHours], now: datetime) -> QuietState:
+    """Whether a sink is in quiet hours. A kind is exempt if all hours that are on make an exception of it."""
+    known = tuple(windows)
+    active = [(quiet, ends) for quiet in known if (ends := list(_list_window_ends(quiet, now)))]
+    exceptions = [frozenset(quiet.except_kinds) for quiet, _ in active]
+    exempt = frozenset.intersection(*exceptions) if exceptions else frozenset[str]()
+    next_minute = now.replace(second=0, microsecond=0) + timedelta(minutes=1)
+    until = min((end for _, ends in active for end in ends), default=next_minute)
+    return QuietState(find_quiet_end(known, now), exempt, now, min(until, next_minute))
 
 
 def _list_window_ends(quiet: QuietHours, now: datetime) -> Iterator[datetime]:
@@ -100,6 +128,8 @@ class DueBatch:
 
     records: tuple[DecisionRecord, ...]
     digest: bool = False
+    # Since when it could have been sent; what waits for too long is given up.
+    due: datetime | None = field(default=None, compare=False)
 
 
 class SinkQueue:
@@ -110,9 +140,10 @@ class SinkQueue:
         self.dropped = 0
         self._most = most
         self._window = sink.digest_window
-        self._at_once: deque[DecisionRecord] = deque()
+        self._at_once: deque[DueBatch] = deque()
         self._waiting: deque[DecisionRecord] = deque()
         self._due: datetime | None = None
+        self._quiet: QuietState | None = None
 
     def __len__(self) -> int:
         return len(self._at_once) + len(self._waiting)
@@ -126,14 +157,14 @@ class SinkQueue:
         """Take a record that the sink wants; false when it does not want it."""
         if not wants_record(self.sink, record):
             return False
-        quiet = find_quiet_end(self.sink.quiet, now)
-        exempt = quiet is not None and is_exempt(self.sink.quiet, record, now)
-        if exempt or (quiet is None and not self._window):
-            self._at_once.append(record)
+        quiet = self._look_at_quiet(now)
+        exempt = record.kind in quiet.exempt
+        if exempt or (quiet.end is None and not self._window):
+            self._at_once.append(DueBatch((record,), due=now))
         else:
             self._waiting.append(record)
             if self._due is None:
-                self._due = max(now + self._window, quiet or now)
+                self._due = max(now + self._window, quiet.end or now)
         if len(self) > self._most:
             (self._waiting or self._at_once).popleft()
             self.dropped += 1
@@ -141,17 +172,81 @@ class SinkQueue:
 
     def take_due(self, now: datetime) -> list[DueBatch]:
         """The messages to send now."""
-        batches = [DueBatch((record,)) for record in self._at_once]
-        self._at_once.clear()
+        return list(iter(lambda: self.take_next(now), None))
+
+    def take_next(self, now: datetime) -> DueBatch | None:
+        """The next message to send now; what is behind it stays in the queue and counts towards its limit."""
+        if self._at_once:
+            return self._at_once.popleft()
         if self._due is None or now < self._due:
-            return batches
-        quiet = find_quiet_end(self.sink.quiet, now)
+            return None
+        quiet = self._look_at_quiet(now).end
         if quiet is not None:
             self._due = quiet
-            return batches
-        waiting = tuple(self._waiting)
+            return None
+        waiting, due = tuple(self._waiting), self._due
         self._waiting.clear()
         self._due = None
-        if self._window and waiting:
-            return [*batches, DueBatch(waiting, digest=True)]
-        return [*batches, *(DueBatch((record,)) for record in waiting)]
+        if self._window:
+            return DueBatch(waiting, digest=True, due=due) if waiting else None
+        self._at_once.extend(DueBatch((record,), due=due) for record in waiting)
+        return self._at_once.popleft() if self._at_once else None
+
+    def _look_at_quiet(self, now: datetime) -> QuietState:
+        """The quiet hours at a time. Schedules are read once a minute: records may come by the hundred."""
+        if self._quiet is None or not self._quiet.since <= now < self._quiet.until:
+            self._quiet = find_quiet_state(self.sink.quiet, now)
+        return self._quiet
+
+    def take_rest(self, now: datetime) -> list[DueBatch]:
+        """What can be sent now, and a digest before its time: for a process that ends."""
+        if self._waiting and self._look_at_quiet(now).end is None:
+            self._due = now
+        return self.take_due(now)
+
+    def drop_overdue(self, since: datetime) -> int:
+        """Let go of messages that could have been sent since before then; how many there were."""
+        count = 0
+        while self._at_once and self._at_once[0].due is not None and self._at_once[0].due <= since:
+            self._at_once.popleft()
+            count += 1
+        return count
+
+    def list_records(self) -> list[DecisionRecord]:
+        """What is queued, oldest first: for the queue of a sink that was changed."""
+        queued = [record for batch in self._at_once for record in batch.records]
+        return sorted((*queued, *self._waiting), key=lambda record: record.id)
+
+
+class PlannedMessage(NamedTuple):
+    """A message that would have been sent: when, to which sink, and what."""
+
+    time: datetime
+    sink: NotifySink
+    batch: DueBatch
+
+
+def plan_messages(
+    sinks: Iterable[NotifySink], records: Iterable[DecisionRecord], until: datetime
+) -> list[PlannedMessage]:
+    """What would have been sent up to a time, had these sinks been told of these records as they came."""
+    ordered = sorted(records, key=lambda record: (record.time, record.id))
+    planned = merge(*(_plan_sink(sink, ordered, until) for sink in sinks), key=lambda each: each.time)
+    return list(planned)
+
+
+def _plan_sink(
+    sink: NotifySink, records: Iterable[DecisionRecord], until: datetime
+) -> Iterator[PlannedMessage]:
+    queue = SinkQueue(sink)
+    for record in records:
+        yield from _take_until(queue, record.time)
+        queue.add_record(record, record.time)
+        yield from (PlannedMessage(record.time, sink, batch) for batch in queue.take_due(record.time))
+    yield from _take_until(queue, until)
+
+
+def _take_until(queue: SinkQueue, until: datetime) -> Iterator[PlannedMessage]:
+    """What becomes due up to a time, each at its own."""
+    while (due := queue.due) is not None and due <= until:
+        yield from (PlannedMessage(due, queue.sink, batch) for batch in queue.take_due(due))

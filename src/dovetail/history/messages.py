@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, NamedTuple
 
 import msgspec
 
 from dovetail.history.filters import DueBatch
-from dovetail.history.notify import CLOUDEVENTS, SLACK, TEAMS
+from dovetail.history.notify import CLOUDEVENTS, SLACK, TEAMS, is_http
 from dovetail.history.record import DecisionRecord, RecordKind, encode_record
 from dovetail.history.telling import describe_saving, tell_sentence
 
-__all__ = ["NotifyMessage", "build_cloud_event", "build_schema", "render_message", "tell_digest"]
+__all__ = [
+    "NotifyMessage",
+    "build_cloud_event",
+    "build_link",
+    "build_schema",
+    "render_message",
+    "tell_digest",
+]
 
 # Where the schema of a record is published; docs/reference holds it.
 SCHEMA = "https://dovetail.sh/reference/decision.schema.json"
@@ -70,7 +78,7 @@ def build_digest_event(records: Sequence[DecisionRecord], cluster: str, link: st
             "count": len(records),
             "kinds": dict(Counter(str(record.kind) for record in records).most_common()),
             "records": [_build_data(record) for record in records[:LISTED]],
-            **({"link": link} if link else {}),
+            **({"link" if is_http(link) else "command": link} if link else {}),
         },
     }
 
@@ -92,6 +100,15 @@ def tell_digest(records: Sequence[DecisionRecord], link: str = "") -> str:
     if more > 0:
         lines.append(f"and {more:,} more")
     return "\n".join([*lines, link] if link else lines)
+
+
+def build_link(records: Sequence[DecisionRecord], dashboard: str) -> str:
+    """Where all records of a digest can be read: on the dashboard, or by a command where none is named."""
+    since = f"{min(record.time for record in records):%Y-%m-%dT%H:%M:%SZ}"
+    until = f"{max(record.time for record in records) + timedelta(seconds=1):%Y-%m-%dT%H:%M:%SZ}"
+    if dashboard:
+        return f"{dashboard.rstrip('/')}/history?since={since}&until={until}"
+    return f"dovetail history --since {since} --until {until}"
 
 
 def render_message(batch: DueBatch, form: str, cluster: str, link: str = "") -> NotifyMessage:

@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 from zoneinfo import ZoneInfo
@@ -32,7 +32,9 @@ __all__ = [
     "NotifySink",
     "ParsedNotify",
     "QuietHours",
+    "check_notify",
     "describe_complaint",
+    "is_link_local",
     "parse_notify",
 ]
 
@@ -48,7 +50,8 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 _TOPIC = re.compile(r"sns:arn:aws[a-z-]*:sns:[a-z0-9-]+:[0-9]{12}:[A-Za-z0-9_.-]+")
 _BUS = re.compile(r"eventbridge:arn:aws[a-z-]*:events:[a-z0-9-]+:[0-9]{12}:event-bus/[A-Za-z0-9_./-]+")
-_SHOWN = re.compile(r"[\w.-]{0,40}")
+# Without digits and capitals, which tokens have.
+_SHOWN = re.compile(r"[a-z.-]{0,24}")
 
 
 class HeaderFile(Record, frozen=True):
@@ -93,11 +96,12 @@ class NotifySink(Record, frozen=True):
 
 
 class Notify(Record, frozen=True):
-    """All sinks."""
+    """All sinks, and where the dashboard is that digests link to."""
 
     api_version: str
     kind: str
     sinks: tuple[NotifySink, ...] = ()
+    dashboard: str = ""
 
 
 class ParsedNotify(NamedTuple):
@@ -123,7 +127,16 @@ def parse_notify(text: bytes | str, source: str) -> ParsedNotify:
     if len(found.documents) != 1:
         told = f"it must be one YAML document of kind {KIND}"
         return ParsedNotify(None, (ManifestComplaint(source, None, None, "", told),))
-    document = found.documents[0]
+    return check_notify(found.documents[0])
+
+
+def is_notify(document: Document) -> bool:
+    """Whether a document says that it is a Notify."""
+    return (document.api_version, document.kind) == (API_VERSION, KIND)
+
+
+def check_notify(document: Document) -> ParsedNotify:
+    """The Notify that a document holds, or what is wrong with it, each at its line."""
     notify, wrong = _convert_document(document.value)
     return ParsedNotify(notify, tuple(_locate_complaint(document, *each) for each in wrong))
 
@@ -155,6 +168,10 @@ def _convert_document(value: Mapping[str, Any]) -> tuple[Notify | None, list[Wro
 def _find_complaints(notify: Notify) -> Iterator[WrongField]:
     if len(notify.sinks) > MOST_SINKS:
         yield "sinks", f"there are {len(notify.sinks)}, and {MOST_SINKS} at most are possible"
+    if notify.dashboard and not is_http(notify.dashboard):
+        yield "dashboard", "write the URL of the dashboard, as https://dovetail.example.com"
+    elif notify.dashboard:
+        yield from _check_url("dashboard", notify.dashboard)
     for name, count in Counter(sink.name for sink in notify.sinks).items():
         if count > 1:
             yield "sinks", f"{name} is there {count} times; give each a name of its own"
@@ -213,12 +230,36 @@ def _check_url(path: str, address: str) -> Iterator[WrongField]:
     if not host or any(letter.isspace() for letter in address):
         yield path, "this URL cannot be read"
         return
-    try:
-        local = ip_address(host).is_link_local
-    except ValueError:
-        return  # a name; where it leads is looked at when something is sent
-    if local:
+    # Of a name, where it leads is looked at when something is sent.
+    if is_link_local(host):
         yield path, "link-local addresses are never written to"
+
+
+# Where Amazon's machines answer their own: credentials, and what a machine knows of itself.
+_METADATA = ip_network("fd00:ec2::/32")
+# Addresses of version 4 within those of version 6, as translators write them.
+_TRANSLATED = (ip_network("64:ff9b::/96"), ip_network("::/96"))
+
+
+def is_link_local(host: str) -> bool:
+    """Whether an address reaches the machine's own link or its metadata service; false for a name.
+
+    An address of version 4 that is written as one of version 6 is the address it leads to.
+    """
+    try:
+        address = ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    return any(each.is_link_local or each in _METADATA for each in _list_meanings(address))
+
+
+def _list_meanings(address: IPv4Address | IPv6Address) -> Iterator[IPv4Address | IPv6Address]:
+    yield address
+    if isinstance(address, IPv6Address):
+        inner = (address.ipv4_mapped, address.sixtofour)
+        yield from (each for each in inner if each is not None)
+        if any(address in each for each in _TRANSLATED):
+            yield IPv4Address(int(address) & 0xFFFFFFFF)
 
 
 def _shorten_address(address: str) -> str:
