@@ -25,6 +25,7 @@ from dovetail.api.overlay import NodeOverlay
 from dovetail.api.pod import Pod
 from dovetail.app.cluster_context import DISPENSABLE, ClusterContext, ContextOptions
 from dovetail.app.decision_log import LogPlumbing, build_decision_log
+from dovetail.app.notifications import build_notifier
 from dovetail.controllers.base import SINGLETON, Controller
 from dovetail.controllers.cloud_wrappers import CallerController, MeteredCloud
 from dovetail.controllers.context import ControllerContext, TerminationVolumes
@@ -163,6 +164,12 @@ class Dovetail(ClusterContext):
             )
             self.manager.add_service(follower.run)
         self.manager.add_service(self.recorder.run)
+        self.notifier = build_notifier(
+            settings, clock, self.provider.aws, process.may_write, process.in_thread
+        )
+        if self.notifier is not None:
+            self.history.add_listener(self.notifier.note_record)
+            self.manager.add_service(self.notifier.run)
         for service in self.zonal.services if self.zonal is not None else ():
             self.manager.add_service(service)
 

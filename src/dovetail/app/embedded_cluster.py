@@ -171,7 +171,7 @@ async def _run_controller(
         chance=Random(options.seed),
         provider=options.cloud,
         make=_choose_provider(cluster),
-        process=ProcessOptions(authority=connection.authority),
+        process=ProcessOptions(authority=connection.authority, in_thread=asyncio.to_thread),
     )
     put_behind_service(cluster.world, dovetail)
     running = asyncio.create_task(dovetail.run())

@@ -37,6 +37,7 @@ COMMANDS = {
     "convert": "Turn manifests of older Karpenter versions into today's.",
     "hash": "Print the drift hashes of NodePools and EC2NodeClasses.",
     "crds": "Print the CustomResourceDefinitions to install.",
+    "notify": "Try the sinks of notifications, and see what they would have been sent.",
     "settings": "Show every setting, its value and where that came from.",
     "version": "Print the version.",
 }

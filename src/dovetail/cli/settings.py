@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from dovetail.cli.views.options import check_provider
 from dovetail.cli.views.output import MISUSE, Output, OutputOption, print_note, print_structured, print_table
+from dovetail.errors import Misconfigured
+from dovetail.history.notify import describe_sink
 from dovetail.settings import POLICY_FIELDS, SETTINGS, Reading, Setting, Settings, examine_settings
 
 # \b keeps the help formatter from filling these lines into a paragraph.
@@ -35,6 +38,9 @@ def settings(
     Ends with 2 when the controller would refuse to start.
     """
     reading = examine_settings(context.args, os.environ, provider)
+    sinks, problem = _list_sinks(reading.settings.notify_file)
+    if problem:
+        reading = replace(reading, problems=(*reading.problems, problem))
     shown = [
         setting
         for setting in SETTINGS
@@ -42,14 +48,27 @@ def settings(
         and not (changed and reading.settings.find_origin(setting.variable) == "default")
     ]
     if output is Output.table:
-        _print_table(shown, reading)
+        _print_table(shown, reading, sinks)
     else:
-        print_structured(_build_document(shown, reading), output)
+        print_structured(_build_document(shown, reading, sinks), output)
     if reading.problems:
         raise typer.Exit(MISUSE)
 
 
-def _print_table(shown: list[Setting], reading: Reading) -> None:
+def _list_sinks(path: str) -> tuple[list[dict[str, str]], str]:
+    """The sinks of NOTIFY_FILE without their secrets, and what is wrong with the file."""
+    if not path:
+        return [], ""
+    # Not everyone has one, and what reads it is not small.
+    from dovetail.runtime.notify_file import load_notify
+
+    try:
+        return [describe_sink(each) for each in load_notify(path).sinks], ""
+    except Misconfigured as error:
+        return [], f"NOTIFY_FILE: {error}"
+
+
+def _print_table(shown: list[Setting], reading: Reading, sinks: list[dict[str, str]]) -> None:
     values = reading.settings
     print_table(
         ("SETTING", "FROM", "VALUE"),
@@ -60,6 +79,11 @@ def _print_table(shown: list[Setting], reading: Reading) -> None:
     )
     if given := _list_given_fields(reading):
         print_table(("POLICY FIELD", "FROM", "VALUE"), given)
+    if sinks:
+        print_table(
+            ("SINK", "TO", "FORMAT", "WHEN", "DIGEST", "QUIET"),
+            [tuple(value or "-" for value in each.values()) for each in sinks],
+        )
     for warning in values.warnings:
         print_note(f"warning: {warning}")
     for problem in reading.problems:
@@ -76,7 +100,7 @@ def _list_given_fields(reading: Reading) -> list[tuple[str, str, str]]:
     ]
 
 
-def _build_document(shown: list[Setting], reading: Reading) -> dict[str, object]:
+def _build_document(shown: list[Setting], reading: Reading, sinks: list[dict[str, str]]) -> dict[str, object]:
     return {
         "provider": reading.settings.provider,
         "settings": [_build_entry(setting, reading.settings) for setting in shown],
@@ -84,6 +108,7 @@ def _build_document(shown: list[Setting], reading: Reading) -> dict[str, object]
             {"field": key, "from": origin, "value": value}
             for key, origin, value in _list_given_fields(reading)
         ],
+        **({"sinks": sinks} if sinks else {}),
         "warnings": list(reading.settings.warnings),
         "errors": list(reading.problems),
     }

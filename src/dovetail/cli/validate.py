@@ -20,6 +20,7 @@ from dovetail.cli.views.output import (
     print_structured,
     print_text,
 )
+from dovetail.history.notify import check_notify, is_notify
 from dovetail.state.unreadable import KINDS_READ, find_doubts
 
 KINDS = {each.record.KIND for name in crds.PROVIDER_APIS for each in crds.list_definitions(name)}
@@ -50,8 +51,9 @@ def validate(
     Checks NodePools, NodeClaims, NodeOverlays, EC2NodeClasses, KWOKNodeClasses and CapacityBuffers:
     fields and values, the admission rules of the API server, and what the controller checks
     later. Of the other kinds that the controller reads, such as Pods and Nodes, it names what cannot be
-    read: the controller would set the object aside. Every complaint names its file and line. Kinds that
-    the controller does not read are skipped. Nothing is sent anywhere.
+    read: the controller would set the object aside. The Notify file of NOTIFY_FILE is checked as well.
+    Every complaint names its file and line. Kinds that the controller does not read are skipped. Nothing
+    is sent anywhere.
     """
     found = read_manifests([*files, *(more or ())])
     ours = [document for document in found.documents if _is_read(document)]
@@ -78,11 +80,13 @@ def is_checked(api_version: str, kind: str) -> bool:
 
 def _is_read(document: Document) -> bool:
     named = document.api_version, document.kind
-    return is_checked(*named) or named in KINDS_READ
+    return is_checked(*named) or named in KINDS_READ or is_notify(document)
 
 
 def _all_complaints(document: Document, provider: str | None) -> list[ManifestComplaint]:
     """What is wrong with an object; where nothing else is, what the controller could not read of it."""
+    if is_notify(document):
+        return list(check_notify(document).complaints)
     ours = is_checked(document.api_version, document.kind)
     found = list_complaints(document, provider) if ours else []
     if any(complaint.severity is Severity.ERROR for complaint in found):

@@ -10,16 +10,19 @@ from typing import Any, NamedTuple
 import msgspec
 
 from dovetail.history.filters import DueBatch
-from dovetail.history.notify import CLOUDEVENTS, SLACK, TEAMS, is_http
+from dovetail.history.notify import CLOUDEVENTS, SLACK, TEAMS, NotifySink, is_http
 from dovetail.history.record import DecisionRecord, RecordKind, encode_record
 from dovetail.history.telling import describe_saving, tell_sentence
 
 __all__ = [
     "NotifyMessage",
     "build_cloud_event",
+    "build_event_type",
     "build_link",
     "build_schema",
+    "render_batch",
     "render_message",
+    "tell_batch",
     "tell_digest",
 ]
 
@@ -45,13 +48,18 @@ def build_cloud_event(record: DecisionRecord, cluster: str) -> dict[str, Any]:
         "specversion": SPEC_VERSION,
         "id": record.id,
         "source": f"/dovetail/{cluster}",
-        "type": f"{TYPE}.{record.kind}.v1",
+        "type": build_event_type(record.kind),
         "subject": record.subject,
         "time": _write_time(record),
         "datacontenttype": "application/json",
         "dataschema": SCHEMA,
         "data": _build_data(record),
     }
+
+
+def build_event_type(kind: str) -> str:
+    """The type of the CloudEvent of a kind of record, or of a digest."""
+    return f"{TYPE}.{kind}.v1"
 
 
 def _build_data(record: DecisionRecord) -> dict[str, Any]:
@@ -71,7 +79,7 @@ def build_digest_event(records: Sequence[DecisionRecord], cluster: str, link: st
         "specversion": SPEC_VERSION,
         "id": f"{last.id}-digest",
         "source": f"/dovetail/{cluster}",
-        "type": f"{TYPE}.Digest.v1",
+        "type": build_event_type("Digest"),
         "time": _write_time(last),
         "datacontenttype": "application/json",
         "data": {
@@ -111,6 +119,17 @@ def build_link(records: Sequence[DecisionRecord], dashboard: str) -> str:
     return f"dovetail history --since {since} --until {until}"
 
 
+def tell_batch(batch: DueBatch, link: str = "") -> str:
+    """A message as text: a record in a line, or a digest in several."""
+    return tell_digest(batch.records, link) if batch.digest else tell_record(batch.records[0])
+
+
+def render_batch(batch: DueBatch, sink: NotifySink, cluster: str, dashboard: str) -> NotifyMessage:
+    """What a sink is sent; a digest says where all of it can be read."""
+    link = build_link(batch.records, dashboard) if batch.digest else ""
+    return render_message(batch, sink.format, cluster, link)
+
+
 def render_message(batch: DueBatch, form: str, cluster: str, link: str = "") -> NotifyMessage:
     """What a batch is sent as. `link` leads to the pages where all of it can be read."""
     if form == CLOUDEVENTS:
@@ -120,8 +139,7 @@ def render_message(batch: DueBatch, form: str, cluster: str, link: str = "") -> 
             else build_cloud_event(batch.records[0], cluster)
         )
         return NotifyMessage("application/cloudevents+json", msgspec.json.encode(event))
-    told = tell_digest(batch.records, link) if batch.digest else tell_record(batch.records[0])
-    text = f"{cluster}: {told}"
+    text = f"{cluster}: {tell_batch(batch, link)}"
     if form == SLACK:
         return NotifyMessage("application/json", msgspec.json.encode({"text": text.translate(_SLACK)}))
     if form == TEAMS:

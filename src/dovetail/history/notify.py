@@ -34,6 +34,8 @@ __all__ = [
     "QuietHours",
     "check_notify",
     "describe_complaint",
+    "describe_sink",
+    "find_way",
     "is_link_local",
     "parse_notify",
 ]
@@ -212,6 +214,37 @@ def _check_address(path: str, sink: NotifySink) -> Iterator[WrongField]:
             yield path, f"a bus takes {CLOUDEVENTS}, and not {sink.format}"
     elif sink.to != "stdout":
         yield path, f'"{_shorten_address(sink.to)}" is no address; write {ADDRESSES}'
+
+
+def find_way(address: str) -> str:
+    """How a sink is reached, in a word without secrets: https, http, sns, eventbridge, file or stdout."""
+    return address.partition(":")[0]
+
+
+def describe_sink(sink: NotifySink) -> dict[str, str]:
+    """A sink as it may be shown to anybody: neither its address nor its headers."""
+    return {
+        "name": sink.name,
+        "to": find_way(sink.to),
+        "format": sink.format,
+        "when": "; ".join(map(_describe_rule, sink.when)) or "everything",
+        "digest": sink.digest,
+        "quiet": "; ".join(map(_describe_quiet, sink.quiet)),
+    }
+
+
+def _describe_rule(rule: NotifyRule) -> str:
+    words = [", ".join(rule.kinds or ("any kind",))]
+    words += [f"of {', '.join(rule.pools)}"] if rule.pools else []
+    words += [f"for {', '.join(rule.reasons)}"] if rule.reasons else []
+    words += [f"that saves ${rule.min_saving} an hour"] if rule.min_saving else []
+    words += [f"of severity {rule.severity}"] if rule.severity else []
+    return " ".join(words)
+
+
+def _describe_quiet(quiet: QuietHours) -> str:
+    excepted = f" except {', '.join(quiet.except_kinds)}" if quiet.except_kinds else ""
+    return f"{quiet.schedule} for {quiet.duration} in {quiet.time_zone}{excepted}"
 
 
 def is_http(address: str) -> bool:

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
 from dovetail.errors import DovetailError, Refused, Throttled
 from dovetail.history.filters import DueBatch, SinkQueue
-from dovetail.history.messages import build_link, render_message
+from dovetail.history.messages import render_batch
 from dovetail.history.notify import Notify, NotifySink
 from dovetail.history.record import DecisionRecord
 from dovetail.logs import Changes, get_logger
@@ -56,6 +56,8 @@ class NotifierContext:
     make_sender: Callable[[NotifySink], Sender]
     cluster: str
     may_send: Callable[[], bool] = lambda: True
+    # Lets go of what the senders share.
+    close: Callable[[], Awaitable[None]] | None = None
 
 
 class SinkWorker:
@@ -137,8 +139,7 @@ class SinkWorker:
         """Send a message once. How long to wait before the next try; 0 when it is settled."""
         if not self._context.may_send():
             return FIRST_WAIT
-        link = build_link(batch.records, self._dashboard) if batch.digest else ""
-        message = render_message(batch, self.sink.format, self._context.cluster, link)
+        message = render_batch(batch, self.sink, self._context.cluster, self._dashboard)
         try:
             await self._sender.send_message(message, batch)
         except Refused as error:
@@ -212,6 +213,8 @@ class Notifier:
                     await self._change_rules(notify)
         finally:
             await self._stop_tasks(list(self._tasks))
+            if self._context.close is not None:
+                await self._context.close()
 
     async def _change_rules(self, notify: Notify) -> None:
         """Serve other sinks from now on. Those that stay as they are notice nothing."""

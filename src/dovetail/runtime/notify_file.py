@@ -8,7 +8,8 @@ from dovetail.errors import Misconfigured
 from dovetail.history.notify import Notify, describe_complaint, parse_notify
 from dovetail.logs import get_logger
 from dovetail.metrics import gauge
-from dovetail.runtime.senders import RunBlocking, run_inline
+from dovetail.ports import RunBlocking
+from dovetail.runtime.decision_log import run_inline
 
 __all__ = ["NotifyFile", "load_notify"]
 

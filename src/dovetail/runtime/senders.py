@@ -12,7 +12,7 @@ import re
 import socket
 import stat
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC
@@ -29,17 +29,10 @@ from dovetail.errors import DovetailError, Refused, Retry, Throttled
 from dovetail.history.filters import DueBatch
 from dovetail.history.messages import NotifyMessage
 from dovetail.history.notify import HeaderFile, NotifySink, is_link_local
-from dovetail.ports import Clock
+from dovetail.ports import Clock, RunBlocking
+from dovetail.runtime.decision_log import run_inline
 
-__all__ = [
-    "FileSender",
-    "GuardedSession",
-    "HttpSender",
-    "RunBlocking",
-    "Sender",
-    "StdoutSender",
-    "run_inline",
-]
+__all__ = ["FileSender", "GuardedSession", "HttpSender", "Sender", "StdoutSender"]
 
 SECONDS = 5.0
 # Of an answer that is short, the end is awaited for so long, so that its connection can be used again.
@@ -51,14 +44,6 @@ RESOLVING_AT_ONCE = 4
 # What these say is about the message, not about the sink: the next one may be taken.
 NEVER_TAKEN = frozenset((400, 413, 415, 422))
 _UNPRINTABLE = re.compile(r"[^\t\x20-\x7e\x80-\U0010ffff]")
-
-# Runs what may block, beside the loop or in it.
-RunBlocking = Callable[[Callable[[], Any]], Awaitable[Any]]
-
-
-async def run_inline(work: Callable[[], Any]) -> Any:
-    """Run it here and now: in virtual time there are no threads."""
-    return work()
 
 
 class Sender(Protocol):

@@ -175,6 +175,11 @@ class Settings:
     min_values_policy: str = _set(
         value_kinds.one_of("Strict", "BestEffort"), "Strict", "keep minValues of requirements, or relax them"
     )
+    notify_file: str = _set(
+        value_kinds.TEXT,
+        "",
+        "YAML file of kind Notify that says who is told of which decisions; it is watched. Empty for nobody",
+    )
     planned_node_max_pods: int = _set(
         value_kinds.COUNT,
         "0",

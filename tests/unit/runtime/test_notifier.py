@@ -93,7 +93,7 @@ def play(
 
 
 def count(sink: str, result: str) -> float:
-    return NOTIFICATIONS.labels(sink, result)._value.get()
+    return float(NOTIFICATIONS.labels(sink, result)._value.get())
 
 
 PLAIN = "- {name: plain, to: stdout, format: text}\n"

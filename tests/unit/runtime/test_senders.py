@@ -122,7 +122,7 @@ async def test_a_name_that_comes_to_lead_to_a_link_local_address_is_refused(
         place = (address, port) if family == socket.AF_INET else (address, port, 0, 0)
         return [(family, socket.SOCK_STREAM, 6, "", place)]
 
-    monkeypatch.setattr(senders.socket, "getaddrinfo", resolve)
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
     async with receive() as receiver:
         receiver.manners = answer(200, {"Connection": "close"})
         url = receiver.url.replace("127.0.0.1", "hooks.example.test")
@@ -256,7 +256,7 @@ async def test_a_name_that_nobody_knows_is_tried_again(
     def resolve(*about: object) -> list[Any]:
         raise socket.gaierror(-2, "Name or service not known")
 
-    monkeypatch.setattr(senders.socket, "getaddrinfo", resolve)
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
     error = await failure(session, f"https://hooks.example.test/{SECRET}")
     assert str(error) == "its name was not found"
 

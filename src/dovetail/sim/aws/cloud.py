@@ -28,6 +28,7 @@ SERVICES = (
         "fis",
         "iam.sts",
         "messaging.events",
+        "messaging.sns",
         "messaging.sqs",
         "s3",
     ),

@@ -96,8 +96,8 @@ KEY = re.compile(r"A[KS]IA(\d{12})")
 MODELLED = {"eventbridge": "events", "monitoring": "cloudwatch"}
 # What is not found here may be there: a stack of CloudFormation can have made it.
 ASK_BOTH = frozenset({("ssm", "GetParameter"), ("ssm", "GetParameters"), ("eks", "DescribeCluster")})
-# Of tables moto knows more than the simulation; stacks and clients see one set of them.
-MOTO_ALONE = frozenset({"dynamodb"})
+# Of tables and topics moto knows more than the simulation; stacks and clients see one set of them.
+MOTO_ALONE = frozenset({"dynamodb", "sns"})
 HAPPENINGS = "/_simulation/"
 HAPPEN = ("reclaim", "rebalance", "retire", "impair", "recover")
 # What happens to a zone: AWS shifts away from it, and back.
