@@ -133,8 +133,21 @@ class DecisionSink(Protocol):
     def note_verdicts(self, verdicts: Iterable[Verdict], situation: str = "") -> None:
         """Take verdicts that differ from those known, and record those that have lasted by now."""
 
-    def find_record(self, name: str, kinds: frozenset[RecordKind]) -> str:
+    def forget_verdicts(self, subject: str) -> None:
+        """A pod or node is gone: nothing more will be found about it."""
+
+    @property
+    def since(self) -> datetime | None:
+        """Since when anything is remembered; None while nothing is."""
+
+    def find_cause(self, name: str, kinds: frozenset[RecordKind]) -> str:
         """The id of the newest record of these kinds that has this name; empty when there is none."""
+
+    def find_record(self, name: str, kinds: frozenset[RecordKind]) -> DecisionRecord | None:
+        """The newest record of these kinds that has this name."""
+
+    def list_records(self, kinds: frozenset[RecordKind]) -> Iterable[DecisionRecord]:
+        """Every record of these kinds that is remembered, in the order in which they were made."""
 
 
 class Instance(Record, frozen=True):

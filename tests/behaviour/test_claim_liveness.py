@@ -83,7 +83,7 @@ async def test_the_patience_for_launches_can_be_set() -> None:
     async with Scene().still() as scene:
         d = scene.dovetail
         health = RegistrationHealth(d.kube, d.parts.pools, scene.clock)
-        liveness = Liveness(d.kube, scene.clock, health, launch=timedelta(seconds=45))
+        liveness = Liveness(d.kube, scene.clock, health, d.history, launch=timedelta(seconds=45))
         claim = conditions.open_conditions(scene.claim(), scene.clock.now())
         await scene.sleep(30)
         step = await liveness.step(claim)

@@ -30,7 +30,6 @@ from dovetail.api import codec, labels
 from dovetail.api.nodepool import NodePool, NodePoolStatus
 from dovetail.app.controller import Dovetail
 from dovetail.controllers.ordering import hash_annotations
-from dovetail.controllers.provisioning import Provisioner
 from dovetail.runtime.transport import ApiReply, ApiRequest, Lines
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.snapshot import StateNode
@@ -279,14 +278,13 @@ async def _decided(dovetail: Dovetail, server: Canned, clock: VirtualClock) -> f
         "phase": "Pending",
         "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}],
     }
-    [provisioning] = [each for each in dovetail.controllers if isinstance(each, Provisioner)]
     name = f"{made['metadata']['namespace']}/newcomer"
     server.tell("pods", made)
     await clock.sleep(0)
     # Nothing else happens in the second until the batch closes, so that what is counted is the decision.
     await clock.sleep(0.9)
     begun = time.process_time()
-    while name not in provisioning.decisions:
+    while f"pod/{name}" not in dovetail.history.verdicts:
         await clock.sleep(0.01)
     return time.process_time() - begun
 

@@ -25,6 +25,7 @@ from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.pod import Pod, Toleration
 from dovetail.api.taints import DISRUPTED, is_same_taint
 from dovetail.controllers.base import Controller, Result
+from dovetail.controllers.claim_history import ClaimHistory
 from dovetail.controllers.context import TerminationVolumes
 from dovetail.controllers.node.drain import BY_NODE, index_attachment_by_node
 from dovetail.controllers.node.eviction import EvictionQueue
@@ -140,7 +141,8 @@ class Stage:
             recorder=recorder,
         )
         self.evictions = EvictionQueue(self.context)
-        self.termination = NodeTermination(self.context, self.evictions)
+        kept = ClaimHistory(self.context.history, clock, self.cluster, own, lambda claim: None)
+        self.termination = NodeTermination(self.context, self.evictions, kept)
         self.health = NodeHealth(self.context, enabled=repair)
         self.hydration = NodeHydration(kube, nodes, claims, own)
         finalization = Finalization(kube, nodes, self.cloud, clock, recorder)

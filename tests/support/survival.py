@@ -14,7 +14,9 @@ from random import Random
 from typing import Any
 
 from dovetail.api.nodeclaim import NodeClaim
+from dovetail.app.controller import Dovetail
 from dovetail.errors import InsufficientCapacity, Retry
+from dovetail.history.record import DecisionRecord
 from dovetail.ports import Instance
 from dovetail.runtime.metrics import PANICS
 from dovetail.sim.clock import run_virtual
@@ -22,6 +24,7 @@ from dovetail.sim.faults import ClockFault, FaultRule, WrongClock
 from dovetail.sim.kube.status import ApiError
 from dovetail.sim.transport import LocalTransport
 from support.builders import nodepool
+from support.claim_chains import ClaimLog
 from support.fault_costs import Budget, Costs, Ledger, Owner
 from support.killable_process import Fate, MortalCloud, MortalTransport
 from support.world import POOLS, Scene
@@ -98,6 +101,8 @@ class Story:
     revision: int = 0
     diary: list[str] = field(default_factory=list)
     costs: Costs = field(default_factory=Costs)
+    records: list[DecisionRecord] = field(default_factory=list)
+    """What every process recorded, as a log would hold it; each begins with what those before recorded."""
 
     @property
     def budget(self) -> Budget:
@@ -141,6 +146,8 @@ class Telling:
         self._bugs_before = _bugs()
         self._quiet_after = QUIET_AFTER
         self._ledger = Ledger(story.costs)
+        self._claims = ClaimLog(self.scene.world.server.store)
+        self.scene.on_made = self._keep_records
 
     # The parts
 
@@ -173,16 +180,24 @@ class Telling:
                 self.note("all is well; the Deployment goes")
                 scene.api.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 0}}, "default")
                 await self._until(self._empty, CLEARING)
+                await self.scene.sleep(LATER_STEP)
+                for gap in self._claims.find_gaps(self.story.records):
+                    raise Lost(gap)
             finally:
                 supervisor.cancel()
                 await asyncio.gather(supervisor, return_exceptions=True)
                 await scene.kill()
                 self.story.revision = scene.world.server.store.revision
 
+    def _keep_records(self, dovetail: Dovetail) -> None:
+        dovetail.history.restore_records(tuple(self.story.records))
+        dovetail.history.add_listener(self.story.records.append)
+
     async def _begin(self) -> None:
         call, before = self._deaths.pop(0) if self._deaths else (None, True)
         self.fate = Fate(call, before=before)
-        transport = MortalTransport(LocalTransport(self.scene.world.server), self.fate)
+        mortal = MortalTransport(LocalTransport(self.scene.world.server), self.fate)
+        transport = self._claims.listen_to(mortal)
         cloud = MortalCloud(self.scene.cloud, self.fate, self.launched, self._loses)
         await self.scene.restart(transport, cloud)
 

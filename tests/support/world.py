@@ -80,6 +80,7 @@ class Scene:
         self._seed = seed
         self._settings = read_settings(tuple(flags), {}, provider="kwok")
         self._lives = 0
+        self.on_made: Callable[[Dovetail], None] = lambda dovetail: None
         self.dovetail = self._made(LocalTransport(self.world.server))
         self._running: asyncio.Task[None] | None = None
 
@@ -90,7 +91,9 @@ class Scene:
         self._lives += 1
         chance = Random(f"{self._seed}/{self._lives}")
         make = None if self._kwok else bare(cloud or self.cloud)
-        return Dovetail(self._settings, transport, clock=self.clock, chance=chance, make=make)
+        made = Dovetail(self._settings, transport, clock=self.clock, chance=chance, make=make)
+        self.on_made(made)
+        return made
 
     @asynccontextmanager
     async def still(self) -> AsyncIterator[Scene]:

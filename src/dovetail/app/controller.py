@@ -149,6 +149,8 @@ class Dovetail(ClusterContext):
             gauges = (self.decision_log, *gauges)
         self._reporters = (*gauges, *built.reporters)
         BUILD.labels(__version__, f"python{platform.python_version()}", platform.machine(), "").set(1)
+        self._claim_history = built.claim_history
+        self.get_informer(NodeClaim).on_change(self._claim_history.observe_claim)
         self._connect_controllers(built)
         unread = SetAsideReporter(self.recorder, clock, "informer")
         for kind, informer in self.informers.items():
@@ -193,7 +195,13 @@ class Dovetail(ClusterContext):
             ShiftClients(
                 aws or NonAwsApi(self._list_sold_zones), self.kube, KubeClient(transport, self.clock)
             ),
-            ShiftedCluster(self.gates, self.get_informer(Node), self.get_informer(NodeClaim), self._seeing),
+            ShiftedCluster(
+                self.gates,
+                self.get_informer(Node),
+                self.get_informer(NodeClaim),
+                self._seeing,
+                self.history,
+            ),
             clock=self.clock,
             rng=self._chance,
             recorder=self.recorder,
@@ -262,6 +270,8 @@ class Dovetail(ClusterContext):
         """From now on this process leads, and records what it decides under the name of its cluster."""
         home = self.get_informer(core.Namespace).get(CLUSTER_NAMESPACE)
         self.history.begin_term(home.uid if home is not None else "")
+        if self.history.restored:
+            self._claim_history.catch_up(self.get_informer(NodeClaim))
 
     async def _wait_for_caches(self) -> None:
         """Wait for every cache, and from time to time say which are still missing."""

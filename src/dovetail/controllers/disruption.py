@@ -14,11 +14,12 @@ from dovetail.api.bad_items import reason_of
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
 from dovetail.controllers.base import SOON, Backoff, Result, Trigger, requeue_after
+from dovetail.controllers.command_records import CommandRecords
 from dovetail.controllers.context import ControllerContext
 from dovetail.controllers.deadline import Deadline
 from dovetail.controllers.disruption_events import FAILED, DisruptionEvents
 from dovetail.controllers.disruption_history import DisruptionHistory, DriftPausedConditions, LostReplacements
-from dovetail.controllers.orchestration import DisruptionQueue
+from dovetail.controllers.orchestration import DisruptionQueue, replace_candidates
 from dovetail.controllers.set_aside import SetAsideReporter
 from dovetail.disruption import policy
 from dovetail.disruption.choose import DisruptionChoice, order_methods
@@ -43,13 +44,14 @@ from dovetail.disruption.methods.rebalance import choose_rebalance
 from dovetail.disruption.methods.split import choose_split
 from dovetail.disruption.situation import Situation
 from dovetail.disruption.validate import (
+    CHURN,
     InvalidCommand,
     validate_candidates,
     validate_command,
     validate_empty_nodes,
 )
 from dovetail.disruption.verdict_cache import UnchangedCheck
-from dovetail.errors import DovetailError
+from dovetail.errors import DovetailError, describe_error
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.instance_types import InstanceType
 
@@ -82,6 +84,7 @@ class DisruptionController:
         history: DisruptionHistory,
         gate: DriftPausedConditions,
         losses: LostReplacements,
+        records: CommandRecords,
         *,
         returned: Callable[[], frozenset[str]] = frozenset,
     ) -> None:
@@ -99,6 +102,7 @@ class DisruptionController:
         self._history = history
         self._gate = gate
         self._losses = losses
+        self._records = records
         self._spot_to_spot = context.settings.feature_gates.spot_to_spot_consolidation
         # Budgets say how fast drift may go; Karpenter starts one command a turn, which 1 gives here.
         self.drift_at_once: int | None = None
@@ -116,6 +120,7 @@ class DisruptionController:
     async def reconcile(self, key: str) -> Result:
         if not self._cluster.synced:
             return requeue_after(UNSYNCED)
+        self._records.settle_verdicts()
         if self._rest.is_unchanged(await self.build_input(), self._clock.monotonic()):
             return requeue_after(self._seconds_until_next())
         await self._remove_stale_marks()
@@ -125,10 +130,12 @@ class DisruptionController:
         await self._gate.settle_pools(inputs)
         await self._losses.settle_pools()
         restless = False
-        for method, ask in self._list_methods():
+        methods, asked = self._list_methods(), list[tuple[Method, DisruptionChoice]]()
+        for method, ask in methods:
             if self._is_known_quiet(method, seen):
                 continue
             choice = await self._run_method(method, ask, inputs)
+            asked.append((method, choice))
             if method is SINGLE:
                 self._unseen = choice.unseen
             restless = restless or choice.timed_out or (method is DRIFTED and choice.eligible > 0)
@@ -137,11 +144,14 @@ class DisruptionController:
             if not choice.commands:
                 continue
             restless = True
+            self._records.note_decided(choice.commands)
             valid = await self._validate_commands(choice.commands)
             if valid:
                 # What could not be started left marks behind; the next turn takes them off.
                 return requeue_after(0) if await self._start_commands(valid) else SOON
             inputs = await self.build_input()
+        if len(asked) == len(methods) and inputs is first:
+            self._records.note_pass(first, asked)
         if not restless:
             self._rest.remember_input(first, self._clock.monotonic())
         return requeue_after(self._seconds_until_next())
@@ -301,7 +311,11 @@ class DisruptionController:
 
     async def _start_command(self, command: Command, grace: str | None) -> None:
         self._history.expect_command(command)
-        await self._orchestration.start_command(command, grace)
+        try:
+            await self._orchestration.start_command(command, grace)
+        except DovetailError as error:
+            self._records.note_taken_back(command, describe_error(error))
+            raise
         await self._history.record_command(command)
 
     async def _validate_commands(self, commands: list[Command]) -> list[Command]:
@@ -318,6 +332,7 @@ class DisruptionController:
             found, dropped = validate_empty_nodes(await self.build_input(), command)
             if dropped is not None:
                 FAILED.labels(kind).inc(dropped.count)
+            self._note_partly_dropped(command, found, dropped)
             return found
         verdict = await self._compute(validate_command, await self.build_input(), command)
         if isinstance(verdict, Command):
@@ -328,15 +343,27 @@ class DisruptionController:
             verdict = again
         FAILED.labels(kind).inc(verdict.count)
         self._events.report_rejected(command, verdict.told)
+        self._records.note_dropped(command, verdict.told)
         return None
+
+    def _note_partly_dropped(
+        self, command: Command, found: Command | None, dropped: InvalidCommand | None
+    ) -> None:
+        """Of empty nodes, some may have stayed empty and others not."""
+        kept = {candidate.key for candidate in found.candidates} if found is not None else set()
+        left = tuple(candidate for candidate in command.candidates if candidate.key not in kept)
+        if left:
+            which = dropped.told if dropped is not None else CHURN
+            self._records.note_dropped(replace_candidates(command, left), which)
 
     async def _remove_stale_marks(self) -> None:
         """Marks left over from a command that ended otherwise, or from before a restart."""
         queued = self._orchestration.queued
         stale = [
-            tracked.node.name
+            (tracked.node.name, tracked.claim.name)
             for tracked in self._cluster
             if tracked.node is not None and tracked.claim is not None and not tracked.deleting
             if tracked.key not in queued and views.has_disruption_mark(tracked.state)
         ]
-        await self._orchestration.release_nodes(stale)
+        self._records.note_left_behind(claim for _, claim in stale)
+        await self._orchestration.release_nodes(node for node, _ in stale)

@@ -26,7 +26,8 @@ from dovetail.disruption.replacement_backoff import (
     write_setbacks,
 )
 from dovetail.errors import Conflict, DovetailError, Gone
-from dovetail.ports import Clock, Kube, Recorder
+from dovetail.history.record import RecordDraft, RecordKind
+from dovetail.ports import Clock, DecisionSink, Kube, Recorder
 
 __all__ = ["DisruptionHistory", "DriftPausedConditions", "LostReplacements"]
 
@@ -109,12 +110,14 @@ class DriftPausedConditions:
         pools: Cache[NodePool],
         clock: Clock,
         recorder: Recorder,
+        history: DecisionSink,
         defaults: Mapping[str, str],
     ) -> None:
         self._kube = kube
         self._pools = pools
         self._clock = clock
         self._recorder = recorder
+        self._history = history
         self._defaults = defaults
 
     async def pause_pools(self, names: Iterable[str]) -> None:
@@ -142,27 +145,38 @@ class DriftPausedConditions:
     async def _settle_pool(self, pool: NodePool, gate: DriftStatus | None) -> None:
         if gate is None:
             if conditions.find_condition(pool, DRIFT_PAUSED) is not None:
-                await self._write_condition(pool, conditions.clear_condition(pool, DRIFT_PAUSED))
+                written = await self._write_condition(pool, conditions.clear_condition(pool, DRIFT_PAUSED))
+                if written:
+                    self._note_drift(RecordKind.DRIFT_RESUMED, pool, "DriftResumed", "drift goes on")
                 self._recorder.publish_event(pool, "DriftResumed", "Drift goes on", dedupe=(pool.uid,))
         elif not gate.noted:
             await self._pause_pool(pool, pool, gate.reason, gate.why)
 
     async def _pause_pool(self, pool: NodePool, fresh: NodePool, reason: str, why: str) -> None:
-        await self._write_condition(
-            pool, conditions.set_true(fresh, DRIFT_PAUSED, self._clock.now(), reason, why)
-        )
+        paused = conditions.set_true(fresh, DRIFT_PAUSED, self._clock.now(), reason, why)
+        if await self._write_condition(pool, paused):
+            self._note_drift(RecordKind.DRIFT_PAUSED, pool, reason, why)
         self._recorder.publish_event(
             pool, "DriftPaused", f"Drift is paused: {why}", warning=True, dedupe=(pool.uid, reason)
         )
 
-    async def _write_condition(self, pool: NodePool, after: NodePool) -> None:
+    def _note_drift(self, kind: RecordKind, pool: NodePool, reason: str, why: str) -> None:
+        """Pauses and ends of pauses are links of one chain."""
+        draft = RecordDraft(kind, f"pool/{pool.name}", reason, why, pool.name)
+        paused = frozenset((RecordKind.DRIFT_PAUSED,))
+        cause = self._history.find_cause(f"pool/{pool.name}", paused)
+        self._history.note_decision(draft, parent=cause if kind is RecordKind.DRIFT_RESUMED else "")
+
+    async def _write_condition(self, pool: NodePool, after: NodePool) -> bool:
+        """Whether it was written: it said otherwise before, and nobody else wrote meanwhile."""
         if after == pool:
-            return
+            return False
         try:
             await self._kube.patch(pool, after, status=True, guarded=True)
         except (Conflict, Gone):
             # The next turn looks again.
-            return
+            return False
+        return True
 
 
 class LostReplacements:

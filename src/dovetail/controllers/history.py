@@ -47,6 +47,7 @@ class DecisionRecorder:
         self._verdicts = VerdictFilter()
         self._ids: RecordIds | None = None
         self._restored = ""
+        self._since: datetime | None = None
         self._listeners: list[RecordListener] = []
         self._dropped = 0
         self._counters = {kind: RECORDS.labels(kind.value) for kind in RecordKind}
@@ -56,6 +57,11 @@ class DecisionRecorder:
     def recording(self) -> bool:
         """Whether a note comes to anything: a term has begun, and somebody remembers or listens."""
         return self._ids is not None and (self._kept or bool(self._listeners))
+
+    @property
+    def restored(self) -> bool:
+        """Whether anything was read back of the terms before."""
+        return bool(self._restored)
 
     @property
     def verdicts(self) -> Mapping[str, VerdictKey]:
@@ -78,16 +84,16 @@ class DecisionRecorder:
         if self._restored:
             # No id of the term before is given again, whatever this machine's clock says.
             self._ids.skip_past(self._restored)
+        oldest = self._causes.oldest
+        self._since = self._clock.now() if oldest is None else datetime.fromtimestamp(oldest, UTC)
         self.note_decision(self._draft_term())
 
     def _draft_term(self) -> RecordDraft:
-        oldest = self._causes.oldest
-        since = self._clock.now() if oldest is None else datetime.fromtimestamp(oldest, UTC)
-        told = "nothing from before is known" if oldest is None else "with what was read back"
+        told = "with what was read back" if self._restored else "nothing from before is known"
         return RecordDraft(
             kind=RecordKind.TERM_BEGAN,
             subject=f"log/{self._identity or 'controller'}",
-            message=f"remembers since {since:%Y-%m-%dT%H:%M:%SZ}, {told}",
+            message=f"remembers since {self._since:%Y-%m-%dT%H:%M:%SZ}, {told}",
         )
 
     def note_decision(self, draft: RecordDraft, *, parent: str = "", situation: str = "") -> str:
@@ -106,9 +112,26 @@ class DecisionRecorder:
         for each in settled:
             self._note_at(each.time, each.draft, "", each.situation)
 
-    def find_record(self, name: str, kinds: frozenset[RecordKind]) -> str:
+    def forget_verdicts(self, subject: str) -> None:
+        """A pod or node is gone: nothing more will be found about it."""
+        self._verdicts.forget_subject(subject)
+
+    @property
+    def since(self) -> datetime | None:
+        """Since when anything is remembered; None while nothing is."""
+        return self._since
+
+    def find_cause(self, name: str, kinds: frozenset[RecordKind]) -> str:
         """The id of the newest record of these kinds that has this name; empty when there is none."""
-        return self._causes.find_latest(name, kinds)
+        return self._causes.find_cause(name, kinds)
+
+    def find_record(self, name: str, kinds: frozenset[RecordKind]) -> DecisionRecord | None:
+        """The newest record of these kinds that has this name."""
+        return self._causes.find_record(name, kinds)
+
+    def list_records(self, kinds: frozenset[RecordKind]) -> Iterable[DecisionRecord]:
+        """Every record of these kinds that is remembered, in the order in which they were made."""
+        return self._causes.list_records(kinds)
 
     def report(self) -> None:
         """Someone looks at the metrics: say how far back the history goes, and what it lost."""
@@ -124,7 +147,8 @@ class DecisionRecorder:
             now = self._clock.now()
             record_id = self._ids.make_id(now)
             record = stamp_record(draft, record_id, time or now, self._identity, situation, parent)
-            self._causes.note_record(record)
+            cut_off = () if len(record.names) == len(draft.names) else draft.names
+            self._causes.note_record(record, cut_off)
             self._counters[draft.kind].inc()
         except Exception as error:  # noqa: BLE001 (what decides must not fail for what remembers)
             self._report_failure(draft.kind, error)

@@ -29,6 +29,7 @@ from dovetail.controllers.base import (
     run_all,
 )
 from dovetail.controllers.claim_metrics import count_disrupted_claim
+from dovetail.controllers.command_records import CommandRecords
 from dovetail.controllers.context import ControllerContext
 from dovetail.controllers.disruption_history import DriftPausedConditions, LostReplacements
 from dovetail.controllers.ordering import NodeOrder, NodeOrdering
@@ -38,7 +39,7 @@ from dovetail.disruption.command import DRIFTED, Command
 from dovetail.errors import Conflict, DovetailError, Gone, Refused
 from dovetail.scheduling.model import state_node as views
 
-__all__ = ["DisruptionQueue"]
+__all__ = ["DisruptionQueue", "replace_candidates"]
 
 PACE = ConcurrencyRange(100, 1000)
 RETRY = 1.0
@@ -84,16 +85,21 @@ class DisruptionQueue:
     singleton = False
 
     def __init__(
-        self, context: ControllerContext, gate: DriftPausedConditions, losses: LostReplacements
+        self,
+        context: ControllerContext,
+        gate: DriftPausedConditions,
+        losses: LostReplacements,
+        records: CommandRecords,
     ) -> None:
         self._kube = context.kube
         self._gate = gate
         self._losses = losses
+        self._records = records
         self._cluster = context.cluster
         self._nodes = context.nodes
         self._claims = context.claims
         self._ordering = NodeOrdering(
-            context.kube, context.cluster, context.pools, context.cloud, context.recorder
+            context.kube, context.cluster, context.pools, context.cloud, context.recorder, context.history
         )
         self._clock = context.clock
         self._recorder = context.recorder
@@ -137,9 +143,11 @@ class DisruptionQueue:
         try:
             kept = await self._mark_candidates(command)
             log_command(replace_candidates(command, kept))
+            started = self._records.note_started(replace_candidates(command, kept))
             reason = command.method.reason.lower()
             orders = [
-                NodeOrder(node, "replacement", reason, node.pods, grace) for node in command.replacements
+                NodeOrder(node, "replacement", reason, node.pods, grace, started)
+                for node in command.replacements
             ]
             claims = await run_all(map(self._ordering.order_node, orders))
         except BaseException:
@@ -242,6 +250,7 @@ class DisruptionQueue:
             return requeue_after(RETRY)
         self._running.pop(key, None)
         log_command_done(running.command)
+        self._records.note_done(running.command)
         if running.replacements:
             await self._losses.forget_losses(running.command)
         return DONE
@@ -304,6 +313,7 @@ class DisruptionQueue:
         command = running.command
         lost = len(running.replacements) - len(running.ready)
         log_failed_command(command, lost)
+        self._records.note_taken_back(command, f"{lost} of {len(running.replacements)} replacements are lost")
         FAILURES.labels(command.decision, _to_snake_case(command.method.reason), command.method.kind).inc(
             lost
         )

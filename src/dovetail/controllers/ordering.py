@@ -21,7 +21,8 @@ from dovetail.controllers.base import Cache
 from dovetail.controllers.claim_messages import log_created_claim
 from dovetail.controllers.claim_metrics import CLAIMS_CREATED
 from dovetail.errors import Refused
-from dovetail.ports import Cloud, Kube, Recorder
+from dovetail.history.drafts import of_order
+from dovetail.ports import Cloud, DecisionSink, Kube, Recorder
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.plan import NodeClaimOptions, PlannedNode
 from dovetail.state import Cluster
@@ -42,6 +43,8 @@ class NodeOrder:
     pods: Sequence[str] = ()
     # The terminationGracePeriod where the pool does not name one.
     grace: str | None = None
+    # The id of the record that it is ordered because of, if there is one.
+    cause: str = ""
 
 
 class NodeOrdering:
@@ -57,6 +60,7 @@ class NodeOrdering:
         pools: Cache[NodePool],
         cloud: Cloud,
         recorder: Recorder,
+        history: DecisionSink,
         list_types: Callable[[NodePool], Awaitable[Sequence[InstanceType]]] | None = None,
     ) -> None:
         self._kube = kube
@@ -64,6 +68,7 @@ class NodeOrdering:
         self._pools = pools
         self._cloud = cloud
         self._recorder = recorder
+        self._history = history
         self._list_types = list_types or cloud.list_instance_types
 
     async def order_node(self, order: NodeOrder) -> NodeClaim:
@@ -75,6 +80,7 @@ class NodeOrdering:
         self._check_limits(pool, order.what)
         claim = await self._kube.create(self._build_claim(pool, order))
         log_created_claim(claim)
+        self._history.note_decision(of_order(node, claim, order.reason), parent=order.cause)
         # The next plan must see this node before the watch does, or it would order another.
         self._cluster.expect_claim(claim, await self._find_capacity(pool, node), order.pods)
         relaxed = claim.annotations.get(labels.MIN_VALUES_RELAXED, "false")

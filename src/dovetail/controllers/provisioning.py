@@ -39,10 +39,11 @@ from dovetail.controllers.plan_messages import (
 from dovetail.controllers.set_aside import SetAsideReporter
 from dovetail.disruption.situation import Situation, decide_plan
 from dovetail.errors import Refused, describe_error
+from dovetail.history.drafts import of_plan, of_refused_order
+from dovetail.history.record import RecordKind
 from dovetail.logs import Changes
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.plan import Plan, PlannedNode
-from dovetail.scheduling.model.reasons import Decision
 from dovetail.scheduling.zone_bound import defer_zone_bound_pods
 from dovetail.state.pod_times import PodTimes
 
@@ -74,6 +75,7 @@ DECISION_SECONDS = metrics.histogram(
 # While an order is open nothing new is decided; this is how soon we look again.
 UNSYNCED_SECONDS = 0.25
 RETRIGGER_SECONDS = 10.0
+POD_VERDICTS = frozenset((RecordKind.POD_PLACED, RecordKind.POD_UNSCHEDULABLE))
 
 
 class Provisioner:
@@ -93,6 +95,7 @@ class Provisioner:
         self._cloud = context.cloud
         self._clock = context.clock
         self._recorder = context.recorder
+        self._history = context.history
         self._compute = context.compute
         self._cache = context.cache
         self._batcher = batcher
@@ -104,6 +107,7 @@ class Provisioner:
             context.pools,
             context.cloud,
             context.recorder,
+            context.history,
             self._list_instance_types,
         )
         # Zones in which nothing can be bought because they are shifted away, names by id.
@@ -113,7 +117,6 @@ class Provisioner:
         self._bad = SetAsideReporter(context.recorder, context.clock, self.name)
         self._deciding_since: float | None = None
         UNFINISHED.labels(self.name, "").set_function(self._measure_unfinished)
-        self.decisions: dict[str, Decision] = {}
 
     @property
     def triggers(self) -> tuple[Trigger, ...]:
@@ -123,7 +126,7 @@ class Provisioner:
         if pod is None or not predicates.is_provisionable(pod):
             if pod is None and before is not None:
                 self.times.forget_pod(before.full_name)
-                self.decisions.pop(before.full_name, None)
+                self._history.forget_verdicts(f"pod/{before.full_name}")
             return ()
         self.times.record_seen(pod, self._clock.monotonic())
         self._batcher.trigger(pod.uid)
@@ -268,7 +271,7 @@ class Provisioner:
             BY_ZONE.labels(self.name, zone).set(number)
 
     def _record_decisions(self, plan: Plan) -> None:
-        """Keep what was decided and when, for those who ask why and for how long."""
+        """Keep when it was decided for each pod, and note what is new about its place."""
         now = self._clock.monotonic()
         healthy = {pool.name for pool in self._pools if conditions.is_true(pool, NODE_REGISTRATION_HEALTHY)}
         proven = {pod for node in plan.new_nodes if node.pool in healthy for pod in node.pods}
@@ -276,13 +279,22 @@ class Provisioner:
         for decision in plan.decisions:
             if decision.pod not in real:
                 continue
-            self.decisions[decision.pod] = decision
             placed = decision.place is not None
             waited = self.times.record_decision(
                 decision.pod, now, placed=placed, healthy=decision.pod in proven
             )
             if waited is not None:
                 DECISION_SECONDS.observe(waited)
+        if self._history.recording:
+            found = of_plan(plan, self._history.verdicts, self._map_claims(plan.existing))
+            self._history.note_verdicts(
+                each for each in found if each.draft.subject.removeprefix("pod/") in real
+            )
+
+    def _map_claims(self, places: Iterable[str]) -> dict[str, str]:
+        """The NodeClaim of each node."""
+        found = ((place, self._cluster.find_by_node(place)) for place in places)
+        return {place: each.claim.name for place, each in found if each and each.claim is not None}
 
     async def _try_order(self, node: PlannedNode) -> None:
         """Order a node. One that is refused is told to its pods, and no other waits for it."""
@@ -291,17 +303,23 @@ class Provisioner:
         except Refused as error:
             log_refused_claim(node, error, self._changes)
             pods = {pod.full_name: pod for pod in self._cluster.pending}
+            self._history.note_verdicts(of_refused_order(node, describe_error(error)))
             for name in node.pods:
-                self.decisions[name] = Decision(name, None, error=describe_error(error))
                 if name in pods:
                     self._tell_unschedulable(pods[name], describe_error(error))
 
     async def _order_node(self, node: PlannedNode) -> None:
         grace = self._options(self._clock.now()).default_termination_grace_period
         promised = self._list_real_pods(node.pods)
-        claim = await self._ordering.order_node(NodeOrder(node, pods=promised, grace=grace))
+        cause = self._find_cause(promised)
+        claim = await self._ordering.order_node(NodeOrder(node, pods=promised, grace=grace, cause=cause))
         pods = {pod.full_name: pod for pod in self._cluster.pending}
         self._ordering.tell_ordered((pods[n] for n in node.pods if n in pods), claim.name)
+
+    def _find_cause(self, pods: Iterable[str]) -> str:
+        """The record that says that the first of these pods is unschedulable, if it was for long enough."""
+        found = next((self._history.find_record(pod, POD_VERDICTS) for pod in pods), None)
+        return found.id if found is not None and found.kind is RecordKind.POD_UNSCHEDULABLE else ""
 
     def _list_real_pods(self, names: Iterable[str]) -> list[str]:
         """The pods among these that exist; room kept for a buffer is nobody's."""

@@ -14,6 +14,8 @@ from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.controllers.base import Cache, Controller
 from dovetail.controllers.batching import TriggerBatcher
+from dovetail.controllers.claim_history import ClaimHistory
+from dovetail.controllers.command_records import CommandRecords
 from dovetail.controllers.context import ControllerContext
 from dovetail.controllers.disruption import DisruptionController
 from dovetail.controllers.disruption_history import DisruptionHistory, DriftPausedConditions, LostReplacements
@@ -76,6 +78,7 @@ class ControllerSet:
     provisioner: Provisioner
     item_sources: tuple[ItemSource, ...]
     reporters: tuple[GaugeReporter, ...]
+    claim_history: ClaimHistory
 
 
 def build_controllers(parts: ControllerContext) -> ControllerSet:
@@ -84,10 +87,14 @@ def build_controllers(parts: ControllerContext) -> ControllerSet:
     health = RegistrationHealth(p.kube, p.pools, p.clock)
     provisioner = _build_provisioner(p)
     evictions, collected = EvictionQueue(p), StateGarbageCollection(p.kube, p.cluster, p.clock)
-    gate = DriftPausedConditions(p.kube, p.pools, p.clock, p.recorder, read_default_annotations(p.settings))
+    gate = DriftPausedConditions(
+        p.kube, p.pools, p.clock, p.recorder, p.history, read_default_annotations(p.settings)
+    )
     losses = LostReplacements(p.kube, p.pools, p.clock, p.recorder)
-    orchestration = DisruptionQueue(p, gate, losses)
+    records = CommandRecords(p.history, p.clock)
+    orchestration = DisruptionQueue(p, gate, losses, records)
     prices, costs = NodePoolPricing(p.pools, p.cluster, p.ownership, p.cloud), DeletionCostEvents(p.recorder)
+    claim_history = ClaimHistory(p.history, p.clock, p.cluster, p.ownership, prices.find_price)
     pods, statuses = _build_observers(p, provisioner)
     controllers: tuple[Controller, ...] = (
         provisioner,
@@ -95,7 +102,7 @@ def build_controllers(parts: ControllerContext) -> ControllerSet:
         _build_expiration(p, millicores),
         Consistency(p.kube, p.claims, p.nodes, p.ownership, p.clock, p.recorder, millicores=millicores),
         PodEvents(p.kube, p.nodes, p.claims, p.ownership, p.clock),
-        NodeClaimGarbageCollection(p.kube, p.claims, p.nodes, p.cluster, p.cloud, p.ownership),
+        NodeClaimGarbageCollection(p.kube, p.claims, p.nodes, p.cluster, p.cloud, p.ownership, p.history),
         InstanceGarbageCollection(p.kube, p.cloud, p.claims, p.nodes, p.clock),
         NodeClaimHydration(p.kube, p.claims, p.ownership, millicores=millicores),
         collected,
@@ -104,11 +111,11 @@ def build_controllers(parts: ControllerContext) -> ControllerSet:
         NodePoolReadiness(p.kube, p.pools, p.classes, p.class_kind, p.ownership, p.clock),
         RegistrationHealthReset(p.kube, p.pools, p.classes, p.class_kind, p.ownership, health, p.clock),
         NodePoolValidation(p.kube, p.pools, p.ownership, p.cloud.flavour, p.clock),
-        NodeTermination(p, evictions),
+        NodeTermination(p, evictions, claim_history),
         evictions,
         NodeHealth(p, enabled=p.settings.feature_gates.node_repair, shifted=p.gates.is_disruption_closed),
         NodeHydration(p.kube, p.nodes, p.claims, p.ownership),
-        _build_disruption_loop(p, orchestration, gate, losses),
+        _build_disruption_loop(p, orchestration, gate, losses, records),
         orchestration,
         DisruptionConditions(p),
         *_build_feature_controllers(p),
@@ -118,7 +125,11 @@ def build_controllers(parts: ControllerContext) -> ControllerSet:
         *statuses,
     )
     return ControllerSet(
-        controllers, provisioner, (evictions, orchestration, collected), (*pods, prices, *statuses)
+        controllers,
+        provisioner,
+        (evictions, orchestration, collected),
+        (*pods, prices, *statuses),
+        claim_history,
     )
 
 
@@ -131,7 +142,7 @@ def _build_returned_zones(p: ControllerContext) -> Callable[[], frozenset[str]]:
 def _build_expiration(p: ControllerContext, millicores: int) -> Expiration:
     put_off = p.gates.delay_for_shift
     return Expiration(
-        p.kube, p.claims, p.cluster, p.ownership, p.clock, put_off=put_off, millicores=millicores
+        p.kube, p.claims, p.cluster, p.ownership, p.clock, p.history, put_off=put_off, millicores=millicores
     )
 
 
@@ -170,10 +181,11 @@ def _build_disruption_loop(
     orchestration: DisruptionQueue,
     gate: DriftPausedConditions,
     losses: LostReplacements,
+    records: CommandRecords,
 ) -> DisruptionController:
     history = DisruptionHistory(p.kube, p.pools, p.clock, read_default_annotations(p.settings))
     returned = _build_returned_zones(p)
-    return DisruptionController(p, orchestration, history, gate, losses, returned=returned)
+    return DisruptionController(p, orchestration, history, gate, losses, records, returned=returned)
 
 
 def _build_feature_controllers(p: ControllerContext) -> tuple[Controller, ...]:
@@ -182,9 +194,12 @@ def _build_feature_controllers(p: ControllerContext) -> tuple[Controller, ...]:
     if p.settings.feature_gates.static_capacity:
         found += (
             StaticProvisioning(
-                p.pools, p.cluster, p.ownership, NodeOrdering(p.kube, p.cluster, p.pools, p.cloud, p.recorder)
+                p.pools,
+                p.cluster,
+                p.ownership,
+                NodeOrdering(p.kube, p.cluster, p.pools, p.cloud, p.recorder, p.history),
             ),
-            StaticDeprovisioning(p.kube, p.pools, p.cluster, p.ownership, p.clock),
+            StaticDeprovisioning(p.kube, p.pools, p.cluster, p.ownership, p.clock, p.history),
         )
     if p.overlays is not None and p.overlaid is not None:
         found.append(
@@ -203,12 +218,12 @@ def _build_provisioner(parts: ControllerContext) -> Provisioner:
 
 def _build_lifecycle(parts: ControllerContext, health: RegistrationHealth) -> Lifecycle:
     kube, clock, recorder = parts.kube, parts.clock, parts.recorder
-    launch = Launch(kube, parts.cloud, clock, recorder)
+    launch = Launch(kube, parts.cloud, clock, recorder, parts.history)
     stages = (
         launch,
         Registration(kube, parts.nodes, parts.cloud, clock, recorder, health),
         Initialization(kube, parts.nodes, clock, parts.slices),
-        Liveness(kube, clock, health),
+        Liveness(kube, clock, health, parts.history),
     )
     finalization = Finalization(kube, parts.nodes, parts.cloud, clock, recorder)
     return Lifecycle(

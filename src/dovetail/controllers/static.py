@@ -14,7 +14,9 @@ from dovetail.controllers.ownership import Ownership
 from dovetail.controllers.plan_messages import log_limit_reached, log_replicas_missing
 from dovetail.disruption.candidates import compute_lifetime_remaining, compute_node_cost
 from dovetail.errors import DovetailError, Gone, Retry, describe_error
-from dovetail.ports import Clock, Kube
+from dovetail.history.drafts import of_claim
+from dovetail.history.record import RecordKind
+from dovetail.ports import Clock, DecisionSink, Kube
 from dovetail.scheduling.model.plan import PlannedNode
 from dovetail.scheduling.model.requirements import Requirements
 from dovetail.settings.durations import parse_or_never
@@ -111,13 +113,20 @@ class StaticDeprovisioning:
     backoff = Backoff()
 
     def __init__(
-        self, kube: Kube, pools: Cache[NodePool], cluster: Cluster, ownership: Ownership, clock: Clock
+        self,
+        kube: Kube,
+        pools: Cache[NodePool],
+        cluster: Cluster,
+        ownership: Ownership,
+        clock: Clock,
+        history: DecisionSink,
     ) -> None:
         self._kube = kube
         self._pools = pools
         self._cluster = cluster
         self._ownership = ownership
         self._clock = clock
+        self._history = history
 
     @property
     def triggers(self) -> tuple[Trigger, ...]:
@@ -176,6 +185,8 @@ class StaticDeprovisioning:
                     raise
                 await self._clock.sleep(pause)
         self._cluster.nodepool_state.mark_deleting(pool, tracked.claim.name)
+        why = f"pool {pool} has more nodes than replicas"
+        self._history.note_decision(of_claim(RecordKind.NODE_RELEASED, tracked.claim, "Replicas", why))
 
 
 def _wake_on_resize(before: NodePool | None, pool: NodePool | None) -> Iterable[str]:

@@ -6,7 +6,7 @@ The sentences are those that `explain` and `plan --disruption` print.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 from dovetail.api import labels
 from dovetail.api.nodeclaim import NodeClaim
@@ -27,9 +27,11 @@ __all__ = [
     "of_choices",
     "of_claim",
     "of_command",
+    "of_commands",
     "of_order",
     "of_plan",
     "of_pod",
+    "of_refused_order",
     "of_report",
 ]
 
@@ -81,18 +83,29 @@ def _draft_pod(key: VerdictKey, decision: Decision, node: PlannedNode | None, cl
 
 
 def of_choices(
-    inputs: DisruptionInput, choices: Sequence[tuple[Method, DisruptionChoice]], before: Verdicts
+    inputs: DisruptionInput,
+    choices: Sequence[tuple[Method, DisruptionChoice]],
+    before: Verdicts,
+    only: Container[str] | None = None,
 ) -> list[Verdict]:
-    """The nodes that are removable or blocked otherwise than before, from all methods of one turn."""
+    """The nodes that are removable or blocked otherwise than before, from all methods of one turn.
+
+    `only` has the provider ids of nodes of which something new was said; the others are not looked at.
+    """
     states = {views.read_provider_id(state): state for state in inputs.snapshot.nodes}
     said = BlockedNodeExplainer(states, inputs, choices)
     commands = [command for _, choice in choices for command in choice.commands]
     drafts = list(_draft_removable(commands, before))
     going = {candidate.key for command in commands for candidate in command.candidates}
     for key, state in states.items():
-        if key not in going and state.claim is not None:
+        if (only is None or key in only) and key not in going and state.claim is not None:
             drafts += _draft_blocked(state, said.explain_node(state)[0], before)
     return drafts
+
+
+def of_commands(commands: Sequence[Command], before: Verdicts) -> list[Verdict]:
+    """The nodes of commands, as far as they were not known to be removable for that reason."""
+    return list(_draft_removable(commands, before))
 
 
 def of_report(report: DisruptionReport, before: Verdicts) -> list[Verdict]:
@@ -181,6 +194,14 @@ def of_order(planned: PlannedNode, claim: NodeClaim, why: str = "") -> RecordDra
         price_before=0.0,
         price_after=planned.price,
     )
+
+
+def of_refused_order(planned: PlannedNode, why: str) -> list[Verdict]:
+    """The pods of a planned node whose NodeClaim could not be created."""
+    key = (RecordKind.POD_UNSCHEDULABLE, FAILED_SCHEDULING, "")
+    return [
+        Verdict(key, RecordDraft(key[0], f"pod/{pod}", key[1], why, planned.pool)) for pod in planned.pods
+    ]
 
 
 def of_claim(

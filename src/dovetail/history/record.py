@@ -64,6 +64,7 @@ class RecordKind(StrEnum):
     LAUNCH_REFUSED = "LaunchRefused"
     NODE_READY = "NodeReady"
     NODE_GIVEN_UP = "NodeGivenUp"
+    NODE_RELEASED = "NodeReleased"
     COMMAND_DECIDED = "CommandDecided"
     COMMAND_DROPPED = "CommandDropped"
     COMMAND_STARTED = "CommandStarted"

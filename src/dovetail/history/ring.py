@@ -85,6 +85,7 @@ class HistoryRing:
         # Most names have one record; those that have several have a list.
         self._by_name: dict[str, int | list[int]] = {}
         self._by_id: dict[int, int] = {}
+        self._more_names: dict[int, tuple[str, ...]] = {}
         self.dropped: Counter[RecordGroup] = Counter()
 
     def __len__(self) -> int:
@@ -101,8 +102,11 @@ class HistoryRing:
         heads = [kept[0] for kept in (self._verdicts, self._others) if kept]
         return min((self._entries[head].time for head in heads), default=None)
 
-    def note_record(self, record: DecisionRecord) -> bool:
-        """Keep a record; false when it is known already or the ring is switched off."""
+    def note_record(self, record: DecisionRecord, more_names: Iterable[str] = ()) -> bool:
+        """Keep a record; false when it is known already or the ring is switched off.
+
+        `more_names` find it too, though it is too long to say them.
+        """
         known = int(record.id, 16)
         if known in self._by_id or not self.enabled:
             return False
@@ -112,7 +116,11 @@ class HistoryRing:
             time, record.kind, intern(record.pool), intern(record.reason), encode_record(record)
         )
         self._by_id[known] = serial
-        self._index_names(serial, record)
+        names = _list_bare_names(record)
+        more = {name for name in more_names if name not in names and not name.startswith("pool/")}
+        if more:
+            self._more_names[serial] = tuple(more)
+        self._index_names(serial, names | more)
         (self._verdicts if record.kind in _VERDICTS else self._others).append(serial)
         self._drop_old(time - self._keep)
         if len(self._entries) > self._most:
@@ -130,13 +138,26 @@ class HistoryRing:
         matching = (record for serial in newest_first for record in self._match_entry(serial, query))
         return list(islice(matching, max(0, min(query.limit, LIMIT))))
 
-    def find_latest(self, name: str, kinds: frozenset[RecordKind]) -> str:
+    def find_cause(self, name: str, kinds: frozenset[RecordKind]) -> str:
         """The id of the newest record of these kinds that has this name; empty when there is none."""
+        entry = self._find_entry(name, kinds)
+        return "" if entry is None else entry.line[_ID].decode()
+
+    def find_record(self, name: str, kinds: frozenset[RecordKind]) -> DecisionRecord | None:
+        """The newest record of these kinds that has this name."""
+        entry = self._find_entry(name, kinds)
+        return None if entry is None else decode_record(entry.line)
+
+    def list_records(self, kinds: frozenset[RecordKind]) -> Iterator[DecisionRecord]:
+        """Every record of these kinds, in the order in which they were noted."""
+        return (decode_record(entry.line) for entry in self._entries.values() if entry.kind in kinds)
+
+    def _find_entry(self, name: str, kinds: frozenset[RecordKind]) -> RingEntry | None:
         found = self._by_name.get(name, ())
         for serial in (found,) if isinstance(found, int) else reversed(found):
             if self._entries[serial].kind in kinds:
-                return self._entries[serial].line[_ID].decode()
-        return ""
+                return self._entries[serial]
+        return None
 
     def list_names(self) -> Iterator[str]:
         """Every name that something is known of, for suggestions."""
@@ -196,8 +217,8 @@ class HistoryRing:
             found |= dict.fromkeys(left)
         return list(found)
 
-    def _index_names(self, serial: int, record: DecisionRecord) -> None:
-        for name in _list_bare_names(record):
+    def _index_names(self, serial: int, names: Iterable[str]) -> None:
+        for name in names:
             found = self._by_name.get(name)
             if found is None:
                 self._by_name[name] = serial
@@ -220,7 +241,7 @@ class HistoryRing:
     def _forget_entry(self, serial: int) -> None:
         record = _NAMES.decode(self._entries.pop(serial).line)
         del self._by_id[int(record.id, 16)]
-        for name in _list_bare_names(record):
+        for name in (*_list_bare_names(record), *self._more_names.pop(serial, ())):
             found = self._by_name[name]
             if isinstance(found, int):
                 del self._by_name[name]

@@ -45,6 +45,7 @@ WORDS: Mapping[RecordKind, _KindWords] = {
     RecordKind.LAUNCH_REFUSED: _KindWords("launch refused", "could not be launched"),
     RecordKind.NODE_READY: _KindWords("ready", "is ready"),
     RecordKind.NODE_GIVEN_UP: _KindWords("given up", "was given up"),
+    RecordKind.NODE_RELEASED: _KindWords("released", "is no longer wanted by its static pool"),
     RecordKind.COMMAND_DECIDED: _KindWords("decided", "was decided"),
     RecordKind.COMMAND_DROPPED: _KindWords("dropped", "was dropped at the second look"),
     RecordKind.COMMAND_STARTED: _KindWords("started", "was started"),

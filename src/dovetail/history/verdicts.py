@@ -7,9 +7,8 @@ changing gets six records an hour and then one that says so; what it settles on 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from heapq import heappop, heappush
 from types import MappingProxyType
@@ -48,19 +47,21 @@ class SettledVerdict(NamedTuple):
 class _SubjectState:
     """What is known of one subject. `due` is when its change is to be recorded; None without a change."""
 
-    verdict: Verdict
+    key: VerdictKey
+    # None once it is recorded: most pods have one verdict, and there are many pods.
+    draft: RecordDraft | None
     since: datetime
     situation: str
     recorded: VerdictKey | None = None
     due: datetime | None = None
-    recent: deque[datetime] = field(default_factory=deque)
+    recent: tuple[datetime, ...] = ()
     changes: int = 1
     told_flapping: datetime | None = None
 
     def forget_before(self, moment: datetime) -> None:
         """Records older than the hour no longer count."""
-        while self.recent and self.recent[0] <= moment:
-            self.recent.popleft()
+        if self.recent and self.recent[0] <= moment:
+            self.recent = tuple(each for each in self.recent if each > moment)
 
 
 class VerdictFilter:
@@ -101,15 +102,20 @@ class VerdictFilter:
         self._forget_old_subjects(now)
         return settled
 
+    def forget_subject(self, subject: str) -> None:
+        """The pod or node is gone: nothing more will be found about it."""
+        self._subjects.pop(subject, None)
+        self._known.pop(subject, None)
+
     def _note_verdict(self, now: datetime, verdict: Verdict, situation: str) -> None:
         subject = verdict.draft.subject
         state = self._subjects.get(subject)
         if state is None:
-            state = self._subjects[subject] = _SubjectState(verdict, now, situation)
-        elif verdict.key == state.verdict.key:
+            state = self._subjects[subject] = _SubjectState(*verdict, now, situation)
+        elif verdict.key == state.key:
             return
         else:
-            state.verdict, state.since, state.situation = verdict, now, situation
+            (state.key, state.draft), state.since, state.situation = verdict, now, situation
             state.changes += 1
         self._known[subject] = verdict.key
         if verdict.key == state.recorded:
@@ -130,15 +136,18 @@ class VerdictFilter:
             # It is asked again when the hour has room; if it is back where it was by then, nothing is said.
             self._push_due(subject, state, state.recent[0] + HOUR)
             return self._describe_flapping(now, state)
-        state.recent.append(now)
-        state.recorded, state.due = state.verdict.key, None
-        return [SettledVerdict(state.since, state.verdict.draft, state.situation)]
+        assert state.draft is not None, "what is due was not recorded yet"
+        settled = SettledVerdict(state.since, state.draft, state.situation)
+        state.recent = (*state.recent, now)
+        state.recorded, state.due, state.draft = state.key, None, None
+        return [settled]
 
     def _describe_flapping(self, now: datetime, state: _SubjectState) -> list[SettledVerdict]:
         if state.told_flapping is not None and now - state.told_flapping < HOUR:
             return []
         state.told_flapping = now
-        last = state.verdict.draft
+        last = state.draft
+        assert last is not None, "what is due was not recorded yet"
         told = RecordDraft(
             kind=RecordKind.FLAPPING,
             subject=last.subject,
@@ -151,14 +160,18 @@ class VerdictFilter:
         return [SettledVerdict(now, told, state.situation)]
 
     def _forget_old_subjects(self, now: datetime) -> None:
-        """Once an hour, subjects go on which nothing new was found for as long as history goes back."""
+        """Once an hour, subjects go on which nothing new was found for as long as history goes back.
+
+        A pod that was placed an hour ago runs, and nobody asks where it should.
+        """
         if self._swept is not None and now - self._swept < HOUR:
             return
         self._swept = now
         old = [
             subject
             for subject, state in self._subjects.items()
-            if state.due is None and now - state.since >= self._keep
+            if state.due is None
+            and now - state.since >= (HOUR if state.key[0] is RecordKind.POD_PLACED else self._keep)
         ]
         for subject in old:
             del self._subjects[subject], self._known[subject]

@@ -72,7 +72,7 @@ def test_switched_off_it_still_tells_listeners_and_finds_causes() -> None:
     recorder = begin(None, heard.append, history_keep=timedelta())
     noted = recorder.note_decision(GONE)
     assert [record.kind for record in heard] == [RecordKind.TERM_BEGAN, RecordKind.NODE_GONE]
-    assert recorder.find_record("claim-a", frozenset((RecordKind.NODE_GONE,))) == noted
+    assert recorder.find_cause("claim-a", frozenset((RecordKind.NODE_GONE,))) == noted
     assert not len(recorder.ring)
 
 
@@ -96,7 +96,7 @@ def test_a_new_leader_goes_on_from_what_was_read_back() -> None:
     new.add_listener(told.append)
     new.restore_records(reversed(old.ring.find_records(HistoryQuery())))
     new.begin_term(CLUSTER)
-    assert new.find_record("claim-a", frozenset((RecordKind.NODE_GONE,))) == cause
+    assert new.find_cause("claim-a", frozenset((RecordKind.NODE_GONE,))) == cause
     assert [record.kind for record in told] == [RecordKind.TERM_BEGAN]
     assert told[0].id > cause
     assert "with what was read back" in told[0].message

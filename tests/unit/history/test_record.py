@@ -27,7 +27,7 @@ def test_every_kind_is_an_act_a_verdict_or_the_logs_own() -> None:
     verdicts = {kind for kind in RecordKind if kind.group is RecordGroup.VERDICT}
     assert verdicts == {"PodPlaced", "PodUnschedulable", "NodeBlocked", "NodeRemovable", "Flapping"}
     assert {kind for kind in RecordKind if kind.group is RecordGroup.LOG} == {"TermBegan", "LogGap"}
-    assert len(RecordKind) == 28
+    assert len(RecordKind) == 29
 
 
 def test_a_record_has_the_severity_of_its_kind() -> None:

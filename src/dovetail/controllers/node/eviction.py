@@ -13,6 +13,7 @@ from datetime import datetime
 from dovetail import metrics
 from dovetail.api import conditions, predicates
 from dovetail.api.conditions import DISRUPTION_REASON
+from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.pod import Pod
 from dovetail.controllers.base import DONE, SOON, Backoff, ConcurrencyRange, Result, Trigger
 from dovetail.controllers.context import ControllerContext
@@ -20,12 +21,15 @@ from dovetail.controllers.node import termination_events
 from dovetail.controllers.node.drain import compute_grace_left
 from dovetail.controllers.ownership import find_claim_of_node
 from dovetail.errors import Conflict, DovetailError, Gone, KubeStatus, Refused, Retry, Throttled
+from dovetail.history.drafts import of_pod
+from dovetail.history.record import RecordKind
 
 __all__ = ["EvictionQueue"]
 
 PACE = ConcurrencyRange(100, 5000)
 CAPACITY = 10_000
 FORCEFUL = "Forceful Termination"
+DRAINING = frozenset((RecordKind.NODE_DRAINING,))
 # The API server's words for it (registry/core/pod/storage/eviction.go); no code tells it apart.
 SEVERAL_BUDGETS = "more than one PodDisruptionBudget"
 ANSWERS = ((Gone, 404), (Conflict, 409), (Throttled, 429))
@@ -64,6 +68,7 @@ class EvictionQueue:
         self._claims = context.claims
         self._clock = context.clock
         self._recorder = context.recorder
+        self._history = context.history
         self._capacity = capacity
         self._items: dict[str, _Item] = {}
         self._wake: Callable[[str], None] = _wake_nobody
@@ -129,7 +134,9 @@ class EvictionQueue:
             if item is not None:
                 self._items.setdefault(key, item)
             raise _make_retryable(error) from error
-        PODS_DRAINED.labels(self._find_reason(pod)).inc()
+        reason = self._find_reason(pod)
+        self._note_pod(RecordKind.POD_FORCED, pod, reason, f"given {grace} s to end")
+        PODS_DRAINED.labels(reason).inc()
 
     async def _evict_pod(self, key: str, pod: Pod) -> Result:
         try:
@@ -139,6 +146,7 @@ class EvictionQueue:
         EVICTIONS.labels("200").inc()
         reason = self._find_reason(pod)
         termination_events.record_evicted_pod(self._recorder, pod, reason)
+        self._note_pod(RecordKind.POD_EVICTED, pod, reason, f"asked to leave node {pod.node_name}")
         PODS_DRAINED.labels(reason).inc()
         return self._forget_pod(key)
 
@@ -166,12 +174,22 @@ class EvictionQueue:
 
     def _find_reason(self, pod: Pod) -> str:
         """Why the pod's node is given up, as far as anyone said."""
-        node = self._nodes.get(pod.node_name)
-        claim = find_claim_of_node(node, self._claims) if node is not None else None
+        claim = self._find_claim(pod)
         if claim is None:
             return ""
         said = conditions.find_condition(claim, DISRUPTION_REASON)
         return said.reason if said is not None and said.status == conditions.TRUE else FORCEFUL
+
+    def _find_claim(self, pod: Pod) -> NodeClaim | None:
+        node = self._nodes.get(pod.node_name)
+        return find_claim_of_node(node, self._claims) if node is not None else None
+
+    def _note_pod(self, kind: RecordKind, pod: Pod, reason: str, told: str) -> None:
+        if not self._history.recording:
+            return
+        claim = self._find_claim(pod)
+        parent = self._history.find_cause(claim.name, DRAINING) if claim is not None else ""
+        self._history.note_decision(of_pod(kind, pod.full_name, claim, reason, told), parent=parent)
 
 
 def _read_answer(error: DovetailError) -> tuple[int | None, str]:

@@ -25,6 +25,8 @@ from dovetail.controllers.node.termination import parse_termination_time
 from dovetail.controllers.nodeclaim.finalization import format_rfc3339
 from dovetail.controllers.ownership import find_claim_of_node
 from dovetail.errors import Gone, Retry
+from dovetail.history.drafts import of_claim
+from dovetail.history.record import RecordKind
 from dovetail.ports import RepairPolicy
 
 __all__ = [
@@ -109,6 +111,7 @@ class NodeHealth:
         self._ownership = context.ownership
         self._clock = context.clock
         self._recorder = context.recorder
+        self._history = context.history
         self._is_excluded_zone = shifted
         self._policies = context.cloud.repair_policies if enabled else ()
         self.concurrency = PACE.scale_to(context.millicores)
@@ -158,6 +161,8 @@ class NodeHealth:
             return
         await self._kube.delete(claim, guarded=True)
         log_unhealthy_node(node, claim, sick.condition)
+        told = f"its condition {sick.condition} was tolerated until {format_rfc3339(sick.until)}"
+        self._history.note_decision(of_claim(RecordKind.REPAIRED, claim, sick.condition, told))
         pods = sum(map(predicates.is_reschedulable, self._cluster.list_pods_on(node.name)))
         count_disrupted_claim(claim, "unhealthy", pods)
         REPAIRED.labels(

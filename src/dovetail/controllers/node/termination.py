@@ -32,6 +32,7 @@ from dovetail.controllers.base import (
     run_all,
     wake_on,
 )
+from dovetail.controllers.claim_history import ClaimHistory
 from dovetail.controllers.claim_messages import log_deleted_node, log_drained_node, log_tainted_node
 from dovetail.controllers.context import ControllerContext
 from dovetail.controllers.node import termination_events
@@ -107,13 +108,16 @@ class NodeTermination:
     name = "node.termination"
     singleton = False
 
-    def __init__(self, context: ControllerContext, evictions: EvictionQueue) -> None:
+    def __init__(
+        self, context: ControllerContext, evictions: EvictionQueue, claim_history: ClaimHistory
+    ) -> None:
         self._kube = context.kube
         self._nodes = context.nodes
         self._claims = context.claims
         self._volumes = context.volumes
         self._cluster = context.cluster
         self._evictions = evictions
+        self._claim_history = claim_history
         self._ownership = context.ownership
         self._cloud = context.cloud
         self._clock = context.clock
@@ -210,6 +214,7 @@ class NodeTermination:
 
     async def _drain_node(self, ending: _TerminationState) -> _TerminationState:
         if ending.claim is not None and conditions.find_condition(ending.claim, DRAINED) is None:
+            self._claim_history.note_draining(ending.claim)
             ending = ending.set_unknown(DRAINED, reasons.DRAINING, reasons.DRAINING)
         name = ending.node.name
         step = plan_drain_step(self._cluster.list_pods_on(name), ending.deadline, ending.now)

@@ -22,7 +22,9 @@ from dovetail.controllers.claim_messages import log_expired_claim
 from dovetail.controllers.claim_metrics import count_disrupted_claim
 from dovetail.controllers.ownership import Ownership
 from dovetail.errors import Gone
-from dovetail.ports import Clock, Kube
+from dovetail.history.drafts import of_claim
+from dovetail.history.record import RecordKind
+from dovetail.ports import Clock, DecisionSink, Kube
 from dovetail.settings.durations import parse_or_never
 from dovetail.state import Cluster
 
@@ -45,6 +47,7 @@ class Expiration:
         cluster: Cluster,
         ownership: Ownership,
         clock: Clock,
+        history: DecisionSink,
         *,
         put_off: Callable[[str, str, datetime], float] = lambda zone, uid, due: 0.0,
         millicores: int = 1000,
@@ -54,6 +57,7 @@ class Expiration:
         self._cluster = cluster
         self._ownership = ownership
         self._clock = clock
+        self._history = history
         # How long a claim of this zone, due then, waits for a zonal shift. Seconds.
         self._delay_for_shift = put_off
         self.concurrency = PACE.scale_to(millicores)
@@ -81,6 +85,8 @@ class Expiration:
         except Gone:
             return DONE
         log_expired_claim(claim)
+        told = f"it is older than {claim.spec.expire_after}"
+        self._history.note_decision(of_claim(RecordKind.EXPIRED, claim, "Expired", told))
         pods = self._cluster.list_pods_on(claim.status.node_name) if claim.status.node_name else ()
         count_disrupted_claim(claim, "expired", sum(map(is_reschedulable, pods)))
         return DONE

@@ -32,7 +32,9 @@ from dovetail.controllers.claim_messages import (
 from dovetail.controllers.claim_metrics import count_disrupted_claim
 from dovetail.controllers.ownership import BY_PROVIDER_ID, Ownership, find_nodes_of_claim
 from dovetail.errors import Gone
-from dovetail.ports import Clock, Cloud, Instance, Kube
+from dovetail.history.drafts import of_claim
+from dovetail.history.record import RecordKind
+from dovetail.ports import Clock, Cloud, DecisionSink, Instance, Kube
 from dovetail.state import Cluster
 
 __all__ = ["InstanceGarbageCollection", "NodeClaimGarbageCollection", "StateGarbageCollection"]
@@ -55,6 +57,7 @@ class NodeClaimGarbageCollection(PeriodicController):
         cluster: Cluster,
         cloud: Cloud,
         ownership: Ownership,
+        history: DecisionSink,
     ) -> None:
         self._kube = kube
         self._claims = claims
@@ -62,6 +65,7 @@ class NodeClaimGarbageCollection(PeriodicController):
         self._cluster = cluster
         self._cloud = cloud
         self._ownership = ownership
+        self._history = history
 
     async def reconcile(self, key: str) -> Result:
         # Claims first: one that is launched between the two lists must not look like a loss.
@@ -95,6 +99,8 @@ class NodeClaimGarbageCollection(PeriodicController):
         except Gone:
             return
         log_collecting_claim(claim)
+        told = f"the cloud has no instance {claim.status.provider_id}"
+        self._history.note_decision(of_claim(RecordKind.NODE_GIVEN_UP, claim, "GarbageCollected", told))
         pods = self._cluster.list_pods_on(claim.status.node_name) if claim.status.node_name else ()
         count_disrupted_claim(claim, "garbage_collected", sum(map(is_reschedulable, pods)))
 

@@ -14,11 +14,14 @@ from msgspec.structs import replace
 from dovetail.api import conditions, labels, reasons
 from dovetail.api.conditions import LAUNCHED, REGISTERED
 from dovetail.api.nodeclaim import NodeClaim
+from dovetail.controllers.claim_history import ORDERED
 from dovetail.controllers.claim_messages import log_failed_launch, log_launched_claim
 from dovetail.controllers.claim_metrics import count_disrupted_claim
 from dovetail.controllers.nodeclaim.lifecycle import StageResult
 from dovetail.errors import ClassNotReady, CreateFailed, DovetailError, Gone, InsufficientCapacity, Retry
-from dovetail.ports import Clock, Cloud, Instance, Kube, Recorder
+from dovetail.history.drafts import of_claim
+from dovetail.history.record import RecordKind
+from dovetail.ports import Clock, Cloud, DecisionSink, Instance, Kube, Recorder
 
 __all__ = ["Launch"]
 
@@ -29,11 +32,14 @@ LONGEST = 300
 class Launch:
     """Asks the cloud for the instance of a claim."""
 
-    def __init__(self, kube: Kube, cloud: Cloud, clock: Clock, recorder: Recorder) -> None:
+    def __init__(
+        self, kube: Kube, cloud: Cloud, clock: Clock, recorder: Recorder, history: DecisionSink
+    ) -> None:
         self._kube = kube
         self._cloud = cloud
         self._clock = clock
         self._recorder = recorder
+        self._history = history
         self._launched: OrderedDict[str, tuple[float, Instance]] = OrderedDict()
         self._first_tries: set[str] = set()
 
@@ -56,12 +62,14 @@ class Launch:
             self._recorder.publish_event(
                 claim, "InsufficientCapacityError", note, warning=True, dedupe=(claim.name,)
             )
-            return await self._delete_claim(claim, "insufficient_capacity")
+            return await self._delete_claim(claim, "insufficient_capacity", error)
         except ClassNotReady as error:
             log_failed_launch(claim, error)
-            return await self._delete_claim(claim, "nodeclass_not_ready")
+            return await self._delete_claim(claim, "nodeclass_not_ready", error)
         except CreateFailed as error:
             failed = conditions.set_unknown(claim, LAUNCHED, now, error.reason, error.message)
+            if failed != claim:
+                self._note_refusal(claim, error.reason, error)
             return StageResult(failed, error=error)
         except DovetailError as error:
             failed = conditions.set_unknown(
@@ -102,13 +110,18 @@ class Launch:
         except (Gone, Retry):
             return claim
 
-    async def _delete_claim(self, claim: NodeClaim, reason: str) -> StageResult:
+    async def _delete_claim(self, claim: NodeClaim, reason: str, error: DovetailError) -> StageResult:
         try:
             await self._kube.delete(claim, guarded=True)
         except Gone:
             return StageResult(claim, over=True)
+        self._note_refusal(claim, type(error).__name__, error)
         count_disrupted_claim(claim, reason)
         return StageResult(claim, over=True)
+
+    def _note_refusal(self, claim: NodeClaim, reason: str, error: DovetailError) -> None:
+        draft = of_claim(RecordKind.LAUNCH_REFUSED, claim, reason, str(error))
+        self._history.note_decision(draft, parent=self._history.find_cause(claim.name, ORDERED))
 
 
 def _add_instance_labels(claim: NodeClaim, instance: Instance) -> NodeClaim:

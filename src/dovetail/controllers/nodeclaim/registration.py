@@ -17,13 +17,17 @@ from dovetail.api.meta import OwnerReference
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.taints import UNREGISTERED, is_same_taint
 from dovetail.controllers.base import DONE, SOON, Cache, Result, requeue_after
+from dovetail.controllers.claim_history import LIFE
 from dovetail.controllers.claim_messages import log_registered_claim, log_timed_out_claim
 from dovetail.controllers.claim_metrics import count_disrupted_claim
 from dovetail.controllers.nodeclaim.lifecycle import StageResult
 from dovetail.controllers.nodepool.registrationhealth import RegistrationHealth
 from dovetail.controllers.ownership import find_nodes_of_claim
 from dovetail.errors import Conflict, DovetailError, Gone
-from dovetail.ports import Clock, Cloud, Kube, Recorder, RegistrationHook
+from dovetail.history.drafts import of_claim
+from dovetail.history.record import RecordKind
+from dovetail.ports import Clock, Cloud, DecisionSink, Kube, Recorder, RegistrationHook
+from dovetail.settings.durations import render_duration
 
 __all__ = ["Liveness", "Registration"]
 
@@ -208,11 +212,17 @@ class Liveness:
     """Ends claims whose time is up. Time is counted from when a condition last turned."""
 
     def __init__(
-        self, kube: Kube, clock: Clock, health: RegistrationHealth, launch: timedelta = timedelta(minutes=5)
+        self,
+        kube: Kube,
+        clock: Clock,
+        health: RegistrationHealth,
+        history: DecisionSink,
+        launch: timedelta = timedelta(minutes=5),
     ) -> None:
         self._kube = kube
         self._clock = clock
         self._health = health
+        self._history = history
         self._launch = launch
 
     async def step(self, claim: NodeClaim) -> StageResult:
@@ -243,5 +253,9 @@ class Liveness:
         except Gone:
             return StageResult(claim, over=True)
         log_timed_out_claim(claim, allowed, reason)
+        self._history.note_decision(
+            of_claim(RecordKind.NODE_GIVEN_UP, claim, reason, f"not there within {render_duration(allowed)}"),
+            parent=self._history.find_cause(claim.name, LIFE),
+        )
         count_disrupted_claim(claim, reason)
         return StageResult(claim, over=True)

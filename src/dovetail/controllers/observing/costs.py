@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from dovetail import metrics
 from dovetail.api import labels
+from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.controllers.base import SINGLETON, Backoff, Cache, Result, Trigger, requeue_after
 from dovetail.controllers.observing.series import GaugeSeries
@@ -68,18 +69,21 @@ class NodePoolPricing:
             for offering in each.offerings
         }
 
+    def find_price(self, claim: NodeClaim) -> float | None:
+        """What the node of a NodeClaim costs an hour, as far as the price lists say."""
+        about = claim.labels
+        offer = tuple(about.get(k, "") for k in (labels.INSTANCE_TYPE, labels.ZONE, labels.CAPACITY_TYPE))
+        return self._prices.get(about.get(labels.NODEPOOL, ""), {}).get((offer[0], offer[1], offer[2]))
+
     def report(self) -> None:
         for name in self._prices:
             self._cost.add({"nodepool": name}, 0.0)
         for tracked in self._cluster:
             if tracked.claim is None or tracked.deleting:
                 continue
-            about = tracked.claim.labels
-            pool = about.get(labels.NODEPOOL, "")
-            offer = tuple(about.get(k, "") for k in (labels.INSTANCE_TYPE, labels.ZONE, labels.CAPACITY_TYPE))
-            price = self._prices.get(pool, {}).get((offer[0], offer[1], offer[2]))
+            price = self.find_price(tracked.claim)
             if price is not None:
-                self._cost.add({"nodepool": pool}, price)
+                self._cost.add({"nodepool": tracked.claim.labels.get(labels.NODEPOOL, "")}, price)
         self._cost.show_values()
 
 

@@ -24,8 +24,10 @@ from dovetail.controllers.node.termination import parse_termination_time
 from dovetail.controllers.nodeclaim.finalization import format_rfc3339
 from dovetail.controllers.ownership import Ownership, find_nodes_of_claim
 from dovetail.errors import Gone, Retry
+from dovetail.history.drafts import of_claim
+from dovetail.history.record import RecordKind
 from dovetail.logs import build_reference, info
-from dovetail.ports import Clock, Kube, Recorder
+from dovetail.ports import Clock, DecisionSink, Kube, Recorder
 from dovetail.providers.aws.capacity_reservations import CapacityReservationProvider
 from dovetail.providers.aws.unavailable_offerings import UnavailableOfferings
 from dovetail.state import Cluster
@@ -96,6 +98,7 @@ class InterruptionHandler:
     kube: Kube
     clock: Clock
     recorder: Recorder
+    history: DecisionSink
     claims: Cache[NodeClaim]
     nodes: Cache[Node]
     cluster: Cluster
@@ -163,6 +166,8 @@ class InterruptionHandler:
             return
         await self.kube.delete(claim, guarded=True)
         self._ended.add(claim.uid, now)
+        told = "AWS takes the instance away, or it is not well"
+        self.history.note_decision(of_claim(RecordKind.INTERRUPTED, claim, str(kind), told))
         log_interruption(self.queue, str(kind), claim, find_nodes_of_claim(claim, self.nodes))
         for each in (claim, *find_nodes_of_claim(claim, self.nodes)):
             note = f"Interruption triggered termination for the {type(each).__name__}"

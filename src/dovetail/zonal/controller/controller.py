@@ -21,13 +21,13 @@ from dovetail.api.zoneshift import ZoneShift
 from dovetail.aws import AwsError
 from dovetail.controllers.base import Backoff, Cache, Result, Trigger, requeue_after
 from dovetail.errors import BadInput, DovetailError, Gone, NotAuthorized, Retry
-from dovetail.ports import Clock, Recorder
+from dovetail.ports import Clock, DecisionSink, Recorder
 from dovetail.zonal import shift_metrics
 from dovetail.zonal.controller.arc import ArcPoller, SignalReader
 from dovetail.zonal.controller.cluster_edits import CONVERGE, ClusterEdits, list_gated_zones
 from dovetail.zonal.controller.extras import ShiftExtras
 from dovetail.zonal.controller.rehearsal import ClusterView
-from dovetail.zonal.controller.reports import ZoneEvents
+from dovetail.zonal.controller.reports import ShiftRecords, ZoneEvents
 from dovetail.zonal.controller.shift_status import ShiftState, ShiftStatusWriter
 from dovetail.zonal.controller.shift_tracker import ShiftTracker
 from dovetail.zonal.controller.writes import JsonPatchKube, PoolDocument
@@ -52,6 +52,7 @@ class ShiftedCluster:
     nodes: Cache[Node]
     claims: Cache[NodeClaim]
     view: ClusterView | None = None
+    history: DecisionSink | None = None
 
 
 class ZonalShiftController:
@@ -88,6 +89,7 @@ class ZonalShiftController:
             self.writer, self._statuses, self._zones, cluster.view, clock=clock, recorder=recorder
         )
         self._notices = ZoneEvents(recorder)
+        self._records = ShiftRecords(cluster.history)
         self._signal_reader = SignalReader(store, arc, clock)
         self._seen: tuple[ZoneShift, ...] = ()
         self._wake: Callable[[], None] = lambda: None
@@ -286,6 +288,7 @@ class ZonalShiftController:
                 waited = (self._clock.now() - each.record.shift.started).total_seconds()
                 shift_metrics.TO_GATE.observe(max(waited, 0.0))
         self.gates.set_closed(launches, names, opened, zone_map.names)
+        self._records.note_zones(states, zone_map)
 
     def _describe_plan(
         self, states: Sequence[ShiftState], zone_map: ZoneMap, pools: Sequence[PoolDocument]

@@ -11,7 +11,8 @@ from dovetail.api import labels
 from dovetail.api.core import Node
 from dovetail.api.zoneshift import ZoneShift
 from dovetail.errors import BadInput, DovetailError
-from dovetail.ports import Clock, Recorder
+from dovetail.history.record import RecordDraft, RecordKind
+from dovetail.ports import Clock, DecisionSink, Recorder
 from dovetail.scheduling.zone_bound import ZoneBoundPod
 from dovetail.zonal import shift_metrics
 from dovetail.zonal.controller.node_protection import count_protected_by_zone
@@ -29,7 +30,15 @@ if TYPE_CHECKING:
     from prometheus_client import Gauge
 
 
-__all__ = ["Addresses", "ImpactAdvice", "ShiftGauges", "SkewReport", "ZoneEvents", "ZonePendingPods"]
+__all__ = [
+    "Addresses",
+    "ImpactAdvice",
+    "ShiftGauges",
+    "ShiftRecords",
+    "SkewReport",
+    "ZoneEvents",
+    "ZonePendingPods",
+]
 
 # Free addresses by the name of the zone; empty where nobody can say.
 Addresses = Callable[[], Awaitable[Mapping[str, int]]]
@@ -306,3 +315,42 @@ def _list_own_entries(pool: PoolDocument) -> list[Mapping[str, Any]]:
         ledger = None
     entries = pool.requirements if ledger is None else ledger.base
     return [each for each in entries if each["key"] in KEYS]
+
+
+BEGAN, ENDED = frozenset((RecordKind.SHIFT_BEGAN,)), frozenset((RecordKind.SHIFT_ENDED,))
+
+
+class ShiftRecords:
+    """Notes which zones are shifted away, and that they are back; nothing where no history is kept."""
+
+    def __init__(self, history: DecisionSink | None) -> None:
+        self._history = history
+        # None until it is known what the records of the terms before say.
+        self._away: frozenset[str] | None = None
+
+    def note_zones(self, states: Iterable[ShiftState], zone_map: ZoneMap) -> None:
+        """Compare the zones that nothing is bought in with those of the last pass."""
+        if self._history is None or not self._history.recording:
+            return
+        away = {
+            zone_map.names.get(each.record.shift.zone_id, each.record.shift.zone_id): each
+            for each in states
+            if each.record.launches_gated and not each.dry
+        }
+        before = self._read_away() if self._away is None else self._away
+        for zone in sorted(away.keys() - before):
+            shift = away[zone].record.shift
+            told = f"nothing is bought there: {shift.comment or away[zone].name}"
+            self._history.note_decision(RecordDraft(RecordKind.SHIFT_BEGAN, f"zone/{zone}", shift.kind, told))
+        for zone in sorted(before - away.keys()):
+            draft = RecordDraft(RecordKind.SHIFT_ENDED, f"zone/{zone}", "", "nodes are bought there again")
+            self._history.note_decision(draft, parent=self._history.find_cause(zone, BEGAN))
+        self._away = frozenset(away)
+
+    def _read_away(self) -> frozenset[str]:
+        assert self._history is not None
+        found: set[str] = set()
+        for record in self._history.list_records(BEGAN | ENDED):
+            zone = record.subject.removeprefix("zone/")
+            (found.add if record.kind is RecordKind.SHIFT_BEGAN else found.discard)(zone)
+        return frozenset(found)

@@ -109,6 +109,7 @@ def build_instance_controllers(made: AwsProvider, parts: ControllerContext) -> t
         parts.kube,
         parts.clock,
         parts.recorder,
+        parts.history,
         parts.claims,
         parts.nodes,
         parts.cluster,
