@@ -52,7 +52,7 @@ ZONAL_FIXED = frozenset(("ZONAL_SHIFT_CONFIG_MAP",))
 OPEN = {
     "additionalLabels", "additionalAnnotations", "affinity", "annotations", "appArmorProfile", "dnsConfig",
     "endpointConfig", "labels", "nodeSelector", "podAnnotations", "podLabels", "podSecurityContext",
-    "resources", "seLinuxOptions", "seccompProfile", "strategy",
+    "resources", "seLinuxOptions", "seccompProfile", "strategy", "volume",
 }  # fmt: skip
 CHOICES: dict[str, list[Any]] = {
     "provider": ["aws", "kwok"],

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,14 @@ from typing import Any
 import pytest
 
 from dovetail.api import labels
+from dovetail.history.log_parts import list_records, split_lines
+from dovetail.history.record import DecisionRecord, RecordKind
+from dovetail.providers.aws.decision_log import LogBucket, S3Log
+from dovetail.runtime.decision_log import run_inline
 from dovetail.sim.aws.iam.permissions import Principal
 from support.aws import CLUSTER
 from support.aws_world import CLASSES, POOLS, AwsWorld
+from support.decision_logs import build_lane, lead
 from support.ec2_instances import QUEUE
 from support.stage import virtual
 
@@ -32,8 +37,8 @@ TYPES = ("m5.large", "m5.xlarge", "c5.large")
 UNUSED = {"iam:TagInstanceProfile", "arc-zonal-shift:GetManagedResource"}
 
 
-def granted(aws: Any) -> list[Json]:
-    """The statements of the policies, made out for the simulated account."""
+def granted(aws: Any, *more: str) -> list[Json]:
+    """The statements of the policies, and of those that are granted if asked for, for this account."""
     filled = {
         "Partition": "aws",
         "Region": aws.region,
@@ -43,12 +48,16 @@ def granted(aws: Any) -> list[Json]:
         "QueueArn": f"arn:aws:sqs:{aws.region}:{aws.account}:{QUEUE}",
         "RuleArn": f"arn:aws:events:{aws.region}:{aws.account}:rule/*",
         "ClusterArn": f"arn:aws:eks:{aws.region}:{aws.account}:cluster/{CLUSTER}",
+        "LogBucketArn": "arn:aws:s3:::trail",
+        "LogFolder": f"prod/{CLUSTER}/",
     }
     text = POLICIES.read_text(encoding="utf-8")
     for name, value in filled.items():
         text = text.replace("${" + name + "}", value)
     assert "${" not in text
-    return [statement for policy in json.loads(text)["policies"].values() for statement in policy]
+    told = json.loads(text)
+    policies = [*told["policies"].values(), *(told[name] for name in more)]
+    return [statement for policy in policies for statement in policy]
 
 
 def principal(aws: Any, statements: list[Json]) -> Principal:
@@ -118,6 +127,40 @@ async def test_everything_the_controller_does_is_allowed_and_nearly_everything_a
         assert actions(statements) - world.aws.actions == UNUSED
         assert not world.aws.templates.by_id
         assert not world.aws.iam.profiles
+
+
+@virtual
+async def test_a_decision_log_in_s3_needs_what_its_policy_grants_and_reads_back_what_was_written() -> None:
+    world = AwsWorld(0, "--decision-log=s3://trail/prod", types=TYPES)
+    kept = world.aws.add_bucket("trail")
+    bucket = LogBucket(world.aws, "trail", f"prod/{CLUSTER}/")
+    async with lead([build_lane(S3Log(bucket, world.clock, run_inline), world.clock)], world.clock) as writer:
+        writer.note(3)
+    before = len(kept)
+    world.aws.actions.clear()
+    statements = granted(world.aws, "decisionLogPolicy")
+    world.aws.principal = principal(world.aws, statements)
+    async with world.running():
+        world.default()
+        world.pods(2, cpu="1500m")
+        await world.until(lambda: world.placed() == 2, within=600)
+        await asyncio.sleep(400)
+        assert refused(world) == set()
+    assert {each for each in world.aws.actions if each.startswith("s3:")} == {
+        each for each in actions(statements) if each.startswith("s3:")
+    }
+    assert len(kept) > before
+    found = [record async for record in _list_kept(bucket)]
+    terms = [record for record in found if record.kind is RecordKind.TERM_BEGAN]
+    assert len(terms) == 2
+    assert "with what was read back" in terms[1].message
+    assert terms[1].prev
+
+
+async def _list_kept(bucket: LogBucket) -> AsyncIterator[DecisionRecord]:
+    for part in await bucket.list_parts():
+        for record in list_records(split_lines(await bucket.read_part(part))):
+            yield record
 
 
 def without(statements: list[Json], sid: str) -> list[Json]:

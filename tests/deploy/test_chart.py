@@ -21,6 +21,7 @@ Json = dict[str, Any]
 # Values of settings that are empty by default and do not take any text.
 SPECIAL = {
     "CLUSTER_ENDPOINT": "https://example.test",
+    "DECISION_LOG": "log",
     "DISRUPTION_RATE": "10/1h",
     "SCHEDULER_CONFIG": "{}",
     "ZONAL_SHIFT_ENDPOINT_URL": "https://example.test",
@@ -384,3 +385,20 @@ def test_the_crd_chart_holds_the_five_definitions() -> None:
         yaml.safe_load(path.read_text()) for path in sorted((ROOT / "deploy" / "crds" / "aws").glob("*.yaml"))
     ]
     assert plain == own
+
+
+def test_the_folder_of_a_decision_log_is_mounted() -> None:
+    def volumes(**values: Json) -> tuple[list[Json], list[Json]]:
+        objects = rendered(values)
+        spec = by_name(objects, "Deployment", "karpenter")["spec"]["template"]["spec"]
+        return spec["volumes"], container(objects)["volumeMounts"]
+
+    name, folder = "decision-log", "/var/lib/dovetail/decisions"
+    assert all(each["name"] != name for listed in volumes() for each in listed)
+    settings = {"clusterName": "c", "decisionLog": f"log,file:{folder},s3://trail/prod"}
+    kept, mounted = volumes(settings=settings)
+    assert {"name": name, "emptyDir": {}} in kept
+    assert {"name": name, "mountPath": folder} in mounted
+    claim = {"persistentVolumeClaim": {"claimName": "decisions"}}
+    kept, _ = volumes(settings=settings, decisionLog={"volume": claim})
+    assert {"name": name, **claim} in kept

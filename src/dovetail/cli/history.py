@@ -12,7 +12,7 @@ import typer
 from dovetail.app.history_source import HistoryAnswer, OpenedHistory, ask_for_all, open_history
 from dovetail.cli.views.histories import describe_nothing, print_history
 from dovetail.cli.views.options import ContextOption, KubeconfigOption
-from dovetail.cli.views.output import print_note, print_remark
+from dovetail.cli.views.output import COMPLAINTS, format_count, print_note, print_remark, print_text
 from dovetail.errors import BadInput
 from dovetail.history.asking import parse_kind, parse_moment
 from dovetail.history.ring import HistoryQuery
@@ -65,6 +65,17 @@ def history(
             help="Ask this metrics port, or read this decision log, and not the cluster's leader.",
         ),
     ] = "",
+    check: Annotated[
+        str,
+        typer.Option(
+            "--check",
+            metavar="DIR|s3://…",
+            help="Check this decision log instead: nothing changed, nothing missing but what it declares.",
+        ),
+    ] = "",
+    head: Annotated[
+        str, typer.Option(metavar="DIGEST", help="With --check: a head that an earlier check printed.")
+    ] = "",
     kubeconfig: KubeconfigOption = "",
     context: ContextOption = "",
     output: Annotated[
@@ -77,6 +88,9 @@ def history(
     services/proxy. It remembers a day (HISTORY_KEEP), and what it decided since it began to lead. What is
     older is in a decision log, where one is written (DECISION_LOG). Times are in UTC, the oldest line first.
     """
+    if check or head:
+        _check(check, head, name or place)
+        return
     now = SystemClock().now()
     query = HistoryQuery(
         name=_spell_name(name),
@@ -95,6 +109,28 @@ def history(
         raise BadInput(f"--from and {other} exclude each other; leave one out")
     answer = asyncio.run(_ask(open_history(place, kubeconfig, context), query, everything))
     _show(answer, query, everything, output, now)
+
+
+def _check(place: str, head: str, other: str) -> None:
+    """Check a decision log, and say what is in it, or the first thing that is wrong with it."""
+    if not place:
+        raise BadInput(f"--head {head} is asked about without a log; say which with --check")
+    if other:
+        raise BadInput(f"--check looks at all of a log, and at nothing else; leave {other} out")
+    # Not everyone checks a log.
+    from dovetail.app.decision_log import check_log
+
+    report = check_log(place, head)
+    if report.fault:
+        print_note(f"{place}: {report.fault}")
+        raise typer.Exit(COMPLAINTS)
+    told = (
+        f"{format_count(report.records, 'record')} in {format_count(report.parts, 'part')}, "
+        f"{format_count(report.terms, 'term')}, {format_count(report.declared_gaps, 'declared gap')}"
+    )
+    loose = f", {format_count(report.unlinked_terms, 'term')} not linked to the one before"
+    print_text(f"{told}{loose if report.unlinked_terms else ''}; nothing else is missing or changed\n")
+    print_text(f"head {report.head}\n")
 
 
 def _spell_name(name: str) -> str:
