@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import tracemalloc
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from tempfile import TemporaryDirectory
+from time import process_time
 
 from dovetail.history.chain import DecisionChain, LogPart, check_chain
 from dovetail.history.record import DecisionRecord, RecordDraft, RecordIds, RecordKind, stamp_record
 from dovetail.history.ring import HistoryQuery, HistoryRing
+from dovetail.providers.aws.decision_log import LogBucket, S3Log
+from dovetail.runtime.decision_log import DecisionLog, LogLane, run_inline
+from dovetail.runtime.file_log import FileLog
+from dovetail.sim.aws import SimulatedAws
+from dovetail.sim.clock import VirtualClock, run_virtual
 
 from .registry import Figure, best_of, scenario
 
@@ -91,3 +99,33 @@ def the_chain() -> Iterator[Figure]:
     checking = best_of(3, lambda: check_chain([LogPart("log", lines)]))
     assert check_chain([LogPart("log", lines)]).fault is None
     yield Figure("checking the log", checking, "s", 5)
+
+
+@scenario("history: the decision log at 200 records a second")
+def the_decision_log() -> Iterator[Figure]:
+    """A minute of records into files and S3: the CPU time of noting, linking, writing and compressing."""
+    clock = VirtualClock()
+    aws, seconds, rate = SimulatedAws(clock), 60, 200
+    aws.add_bucket("trail")
+    known = records()[: seconds * rate]
+
+    async def write(folder: str) -> None:
+        bucket = LogBucket(aws, "trail", "c/")
+        sinks = (FileLog(folder, timedelta(days=1), clock, run_inline), S3Log(bucket, clock, run_inline))
+        log = DecisionLog([LogLane(sink, clock, run_inline) for sink in sinks])
+        writers = [asyncio.ensure_future(service()) for service in log.services]
+        begun = RecordDraft(kind=RecordKind.TERM_BEGAN, subject="log/a")
+        log.note_record(stamp_record(begun, f"{0:024x}", BEGUN, "a"))
+        for second in range(seconds):
+            for record in known[second * rate : (second + 1) * rate]:
+                log.note_record(record)
+            await asyncio.sleep(1)
+        for writer in writers:
+            writer.cancel()
+        await asyncio.gather(*writers, return_exceptions=True)
+
+    with TemporaryDirectory() as folder:
+        begun = process_time()
+        run_virtual(write(folder))
+        used = process_time() - begun
+    yield Figure("share of a core, files and S3", 100 * used / seconds, "%", 2)
