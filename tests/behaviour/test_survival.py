@@ -16,6 +16,7 @@ from support.survival import TROUBLES, Lost, Story, tell
 SEEDS, AT_ONCE = 200, 10
 
 
+@pytest.mark.spec("HI-1")
 @pytest.mark.parametrize("first", range(0, SEEDS, AT_ONCE))
 def test_every_story_ends_well(first: int) -> None:
     told = [tell(seed) for seed in range(first, first + AT_ONCE)]

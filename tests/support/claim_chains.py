@@ -53,6 +53,7 @@ class _Life:
 
     launched: bool = False
     initialized: bool = False
+    draining: bool = False
     provider_id: str = ""
     deleted: bool = False
     gone: bool = False
@@ -83,6 +84,7 @@ class ClaimLog:
         life = self.lives[meta["name"]]
         status: dict[str, Any] = obj.get("status") or {}
         true = {each["type"] for each in status.get("conditions") or () if each["status"] == "True"}
+        life.draining |= "Drained" in {each["type"] for each in status.get("conditions") or ()}
         life.launched |= "Launched" in true
         life.initialized |= "Initialized" in true
         life.provider_id = status.get("providerID") or life.provider_id
@@ -113,6 +115,8 @@ class ClaimLog:
         yield from _check_count("NodeLaunched", mine, life.launched)
         yield from _check_count("NodeReady", mine, life.initialized)
         yield from _check_count("NodeGone", gone, life.gone)
+        if life.draining:
+            yield from _check_count("NodeDraining", mine, 1)
         for each in gone:
             root, kinds = each, [str(each.kind)]
             while root.parent:
