@@ -1,0 +1,308 @@
+"""Segments: the lines of a recording, gzipped, each segment ended by its length and digest.
+
+A segment begins with its head and a keyframe. Each line has a checksum, and what was written is flushed after
+each look, so that a segment that was torn is read as far as it is whole. The end stands in a gzip member of
+its own: it is found even where what stands before it cannot be read.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+
+from dovetail.api.meta import Record
+from dovetail.disruption.situation import Situation
+from dovetail.errors import BadInput
+from dovetail.history.record import DecisionRecord
+from dovetail.history.recording.answers import RecordedDecision
+from dovetail.history.recording.encoder import LookEncoder
+from dovetail.history.recording.rows import LookLine, decode_value, encode_row
+
+__all__ = [
+    "FORMAT",
+    "DroppedLooks",
+    "RenameLine",
+    "SegmentEnd",
+    "SegmentHead",
+    "SegmentLine",
+    "SegmentReader",
+    "SegmentWriter",
+    "split_segments",
+]
+
+FORMAT: Final = "dovetail-recording/1"
+GZIP: Final = 31
+"""zlib's word for a gzip member."""
+LEVEL: Final = 6
+_CHECK: Final = 9
+"""A line begins with eight hexadecimal digits and a space."""
+_TAIL: Final = 1024
+_MAGIC: Final = b"\x1f\x8b\x08"
+
+
+class SegmentHead(Record, frozen=True):
+    """What a segment says of itself before its first look.
+
+    `follows` is the name of the segment that the same writer ended before; without it something may be
+    missing in between. `names` says whether names are as they were (keep) or hashed.
+    """
+
+    format: str
+    name: str
+    began: datetime
+    by: str = ""
+    cluster: str = ""
+    version: str = ""
+    follows: str = ""
+    names: str = "keep"
+    settings: Mapping[str, str] = {}
+
+
+class SegmentEnd(Record, frozen=True):
+    """What a segment held, when it ended as it should: bytes before gzip, and their SHA-256."""
+
+    ended: datetime
+    looks: int
+    decisions: int
+    bytes: int
+    sha256: str
+
+
+class DroppedLooks(Record, frozen=True):
+    """Looks that were not written because writing fell behind."""
+
+    looks: int
+    first: datetime
+    last: datetime
+    decisions: int = 0
+
+
+class SegmentLine(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One line of a segment: exactly one of these."""
+
+    head: SegmentHead | None = None
+    look: LookLine | None = None
+    decision: RecordedDecision | None = None
+    record: DecisionRecord | None = None
+    dropped: DroppedLooks | None = None
+    end: SegmentEnd | None = None
+
+
+RenameLine = Callable[[SegmentLine], SegmentLine]
+"""Another line in the place of a line: one that hides names."""
+
+
+def _frame_line(line: SegmentLine) -> bytes:
+    body = encode_row(line)
+    return b"%08x %b\n" % (zlib.crc32(body), body)
+
+
+def _read_line(framed: bytes) -> SegmentLine:
+    """The line; ValueError when its checksum is another, or when it is none."""
+    body = framed[_CHECK:-1]
+    if framed[:_CHECK] != b"%08x " % zlib.crc32(body):
+        raise ValueError("a line has another checksum than it says")
+    line: SegmentLine = decode_value(body, SegmentLine)
+    return line
+
+
+class SegmentWriter:
+    """Writes one segment; its bytes are taken with `flush`, as often as looks are to be safe."""
+
+    def __init__(self, head: SegmentHead, rename: RenameLine | None = None) -> None:
+        self._rename = rename
+        self._encoder = LookEncoder()
+        self._gzip = zlib.compressobj(LEVEL, zlib.DEFLATED, GZIP)
+        self._digest = sha256()
+        self._bytes = 0
+        self._decisions = 0
+        self._pending: list[bytes] = []
+        self._add(SegmentLine(head=head))
+
+    @property
+    def looks(self) -> int:
+        """How many looks were written."""
+        return self._encoder.number
+
+    def write_look(
+        self, situation: Situation, at: datetime, digest: str = "", *, always: bool = True
+    ) -> bool:
+        """A look, whole if it is the first; its number is that of `looks` afterwards.
+
+        Unless it is `always` to be written, one that differs in nothing from the last is left out: False.
+        """
+        look = self._encoder.encode_look(situation, at, digest)
+        if not always and not look.differs:
+            return False
+        self._encoder.number += 1
+        self._add(SegmentLine(look=look))
+        return True
+
+    def write_line(self, line: SegmentLine) -> None:
+        """What stands beside looks, a decision or a record; or a line of another recording as it is."""
+        self._decisions += line.decision is not None
+        self._encoder.number += line.look is not None
+        self._add(line)
+
+    def flush(self) -> bytes:
+        """The bytes since the last flush; with them, all lines so far can be read without what follows."""
+        self._pending.append(self._gzip.flush(zlib.Z_SYNC_FLUSH))
+        return self._take_pending()
+
+    def end_segment(self, ended: datetime) -> bytes:
+        """The last bytes; nothing may be written after them."""
+        end = SegmentEnd(
+            ended=ended,
+            looks=self.looks,
+            decisions=self._decisions,
+            bytes=self._bytes,
+            sha256=self._digest.hexdigest(),
+        )
+        last = zlib.compressobj(LEVEL, zlib.DEFLATED, GZIP)
+        self._pending += (self._gzip.flush(), last.compress(_frame_line(SegmentLine(end=end))), last.flush())
+        return self._take_pending()
+
+    def _take_pending(self) -> bytes:
+        pending, self._pending = self._pending, []
+        return b"".join(pending)
+
+    def _add(self, line: SegmentLine) -> None:
+        framed = _frame_line(line if self._rename is None else self._rename(line))
+        self._bytes += len(framed)
+        self._digest.update(framed)
+        self._pending.append(self._gzip.compress(framed))
+
+
+@dataclass
+class SegmentReader:
+    """Reads the lines of a segment as far as they are whole; `torn` says afterwards what is wrong."""
+
+    data: bytes
+    end: SegmentEnd | None = None
+    torn: str = ""
+    looks: int = 0
+
+    def read_head(self) -> SegmentHead:
+        """What the segment says of itself; BadInput when it is none, or of another format."""
+        first = next(_split_lines(_inflate(self.data, [])), b"")
+        try:
+            body = msgspec.json.decode(first[_CHECK:], type=dict[str, Any])
+            found = body.get("head", {}).get("format")
+        except (msgspec.MsgspecError, UnicodeError, AttributeError):
+            found = None
+        if not isinstance(found, str):
+            raise BadInput("it is no segment of a recording")
+        if found != FORMAT:
+            raise BadInput(
+                f"its format is {found[:40]!r} and this version reads {FORMAT!r}; "
+                "read it with the version that wrote it"
+            )
+        try:
+            head = _read_line(first).head
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise BadInput("its first line is damaged") from error
+        assert head is not None, "the line says that it is a head"
+        return head
+
+    def __iter__(self) -> Iterator[SegmentLine]:
+        self.end, self.torn, self.looks = None, "", 0
+        troubles: list[str] = []
+        digest, size = sha256(), 0
+        for framed in _split_lines(_inflate(self.data, troubles)):
+            try:
+                line = _read_line(framed)
+            except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+                troubles.append(str(error))
+                break
+            if line.end is not None:
+                self.end = line.end
+                if (line.end.bytes, line.end.sha256) != (size, digest.hexdigest()):
+                    troubles.append("its digest is another than it says")
+                break
+            size += len(framed)
+            digest.update(framed)
+            self.looks += line.look is not None
+            yield line
+        if self.end is None:
+            self.end = _find_end(self.data)
+            troubles.append("it has no end")
+        self.torn = troubles[0] if troubles else ""
+
+
+def split_segments(data: bytes) -> Iterator[bytes]:
+    """The segments of a file that holds several, one after another; the last one may be torn."""
+    rest, start = data, 0
+    for size, text in _measure_members(data):
+        start += size
+        if text.count(b"\n") == 1 and text[_CHECK:].startswith(b'{"end":'):
+            cut = len(data) - start
+            yield rest[: len(rest) - cut]
+            rest = data[start:]
+    if rest:
+        yield rest
+
+
+def _measure_members(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """The size of each gzip member that is whole, and the end of its text."""
+    rest = data
+    while rest:
+        member, text = zlib.decompressobj(GZIP), b""
+        try:
+            text = member.decompress(rest)
+        except zlib.error:
+            return
+        if not member.eof:
+            return
+        yield len(rest) - len(member.unused_data), text
+        rest = member.unused_data
+
+
+def _inflate(data: bytes, troubles: list[str]) -> Iterator[bytes]:
+    """The text of gzip members one after another, as far as they can be read."""
+    rest = memoryview(data)
+    while rest:
+        member = zlib.decompressobj(GZIP)
+        try:
+            for start in range(0, len(rest), _STEP):
+                yield member.decompress(rest[start : start + _STEP])
+                if member.eof:
+                    break
+        except zlib.error as error:
+            troubles.append(f"its bytes are damaged ({error})")
+            return
+        if not member.eof:
+            return
+        rest = rest[start + min(_STEP, len(rest) - start) - len(member.unused_data) :]
+
+
+_STEP: Final = 1 << 16
+
+
+def _split_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Whole lines with their ends; what follows the last of them is left out."""
+    rest = b""
+    for chunk in chunks:
+        lines = (rest + chunk).split(b"\n")
+        rest = lines.pop()
+        for line in lines:
+            yield line + b"\n"
+
+
+def _find_end(data: bytes) -> SegmentEnd | None:
+    """The end of a segment whose other bytes cannot all be read."""
+    tail = data[-_TAIL:]
+    at = tail.rfind(_MAGIC)
+    while at >= 0:
+        for framed in _split_lines(_inflate(tail[at:], [])):
+            try:
+                return _read_line(framed).end
+            except (msgspec.MsgspecError, ValueError):
+                break
+        at = tail.rfind(_MAGIC, 0, at)
+    return None

@@ -1,0 +1,98 @@
+"""A recording gives back what was seen: every look, from any time, as far as its bytes are whole."""
+
+from __future__ import annotations
+
+import os
+from random import Random
+
+import pytest
+
+from dovetail.disruption.situation import digest_situation
+from dovetail.errors import BadInput
+from support.recordings import Look, random_looks, read_back, strip, write_segments
+
+# All 500 with DOVETAIL_RECORDINGS=500; of these a sample is made again in every run.
+SEEDS = range(int(os.environ.get("DOVETAIL_RECORDINGS", "40")))
+
+GZIP_END = 12
+"""What gzip puts after the last line: an end, a checksum and a length. The line has its own checksum."""
+
+
+def check_looks(looks: list[Look], per_segment: int) -> None:
+    reader = read_back(write_segments(looks, per_segment))
+    found = list(reader.looks())
+    assert [look.at for look in found] == [at for at, _ in looks]
+    for look, (_, seen) in zip(found, looks, strict=True):
+        assert look.situation == strip(seen)
+        assert digest_situation(look.situation) == digest_situation(seen)
+    assert [look.key for look in found] == [number % per_segment == 0 for number in range(len(looks))]
+    assert reader.troubles == []
+    assert reader.list_gaps() == []
+
+
+@pytest.mark.spec("TA-1")
+@pytest.mark.parametrize("seed", SEEDS)
+def test_decoding_gives_the_looks_that_were_encoded(seed: int) -> None:
+    looks = random_looks(seed)
+    check_looks(looks, per_segment=1000)
+    check_looks(looks, per_segment=3)
+
+
+@pytest.mark.spec("TA-1")
+@pytest.mark.parametrize("seed", SEEDS[:20])
+def test_the_situation_at_any_time_is_that_of_the_last_look_before(seed: int) -> None:
+    looks = random_looks(seed)
+    reader = read_back(write_segments(looks, 3))
+    for at, seen in Random(seed).sample(looks, 3):
+        look = reader.at(at)
+        assert look.at == at
+        assert look.situation == strip(seen)
+    with pytest.raises(BadInput, match="nothing is recorded before 20"):
+        reader.at(looks[0][0].replace(year=2000))
+
+
+@pytest.mark.spec("TA-1")
+def test_a_part_of_the_time_is_read_without_the_rest() -> None:
+    looks = random_looks(3, 12)
+    reader = read_back(write_segments(looks, 3))
+    found = [look.at for look in reader.looks(since=looks[4][0], until=looks[7][0])]
+    assert found == [at for at, _ in looks[4:8]]
+
+
+@pytest.mark.spec("TA-3")
+@pytest.mark.parametrize("seed", SEEDS[:5])
+def test_a_segment_cut_at_any_byte_is_read_as_far_as_it_is_whole(seed: int) -> None:
+    looks = random_looks(seed, 5)
+    (data,) = write_segments(looks)
+    most = 0
+    for cut in range(0, len(data), 1 if len(data) < 3000 else 7):
+        reader = read_back([data[:cut]])
+        found = list(reader.looks())
+        assert [look.at for look in found] == [at for at, _ in looks[: len(found)]]
+        assert len(found) >= most, "more bytes hold no fewer looks"
+        most = len(found)
+        if found:
+            assert found[-1].situation == strip(looks[len(found) - 1][1])
+        if reader.segments and reader.list_gaps():
+            (gap,) = reader.list_gaps()
+            assert f"segment 1 ends after {len(found)} looks; what follows is missing" in gap.why
+        elif reader.segments:
+            assert len(data) - cut <= GZIP_END, "all lines are whole, the last one too"
+        else:
+            assert reader.troubles == ["segment-0: it is no segment of a recording"]
+    assert most == len(looks)
+
+
+@pytest.mark.spec("TA-3")
+@pytest.mark.parametrize("seed", SEEDS[:5])
+def test_a_byte_that_was_changed_is_found_and_no_look_after_it_is_believed(seed: int) -> None:
+    looks = random_looks(seed, 5)
+    (data,) = write_segments(looks)
+    for at in Random(seed).sample(range(10, len(data)), 60):
+        broken = data[:at] + bytes((data[at] ^ 0x55,)) + data[at + 1 :]
+        reader = read_back([broken])
+        found = list(reader.looks())
+        for look, (_, seen) in zip(found, looks, strict=False):
+            assert look.situation == strip(seen)
+        if not reader.list_gaps() and not reader.troubles:
+            assert len(found) == len(looks), "what holds no line was changed"
