@@ -14,10 +14,13 @@ from dovetail.api.labels import Flavour
 from dovetail.api.meta import Amounts, Kind, Object, Record
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
+from dovetail.disruption.choose import DisruptionChoice
+from dovetail.disruption.situation import Situation
 from dovetail.history.chain import LogEnd
 from dovetail.history.record import DecisionRecord, RecordDraft, RecordKind
 from dovetail.history.verdicts import Verdict, VerdictKey
 from dovetail.scheduling.model.instance_types import InstanceType
+from dovetail.scheduling.model.plan import Plan
 
 __all__ = [
     "Clock",
@@ -30,9 +33,11 @@ __all__ = [
     "LogSink",
     "LogTerm",
     "Recorder",
+    "RecordingPlace",
     "RegistrationHook",
     "RepairPolicy",
     "RunBlocking",
+    "SituationSink",
 ]
 
 P = ParamSpec("P")
@@ -274,3 +279,29 @@ class LogSink(Protocol):
 
     async def close(self) -> None:
         """Let go of what is open."""
+
+
+class RecordingPlace(Protocol):
+    """Where the segments of a recording are written. Failures come as errors.py names them, or as OSError."""
+
+    async def begin_segment(self, name: str) -> None:
+        """Begin a segment of this name; one that was not ended stays as it is."""
+
+    async def append_bytes(self, data: bytes) -> None:
+        """Add to the segment."""
+
+    async def end_segment(self) -> None:
+        """The segment is whole."""
+
+    async def forget_before(self, time: datetime) -> None:
+        """Delete segments that ended before a time, where that is not somebody else's to do."""
+
+
+class SituationSink(Protocol):
+    """Keeps what decisions saw. Noting takes references, never waits and never fails."""
+
+    def note_plan(self, situation: Situation, plan: Plan) -> None:
+        """A plan that was made of this Situation."""
+
+    def note_choice(self, situation: Situation, question: str, choice: DisruptionChoice) -> None:
+        """What a disruption method, named by the question, chose in this Situation."""

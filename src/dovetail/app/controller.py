@@ -26,6 +26,7 @@ from dovetail.api.pod import Pod
 from dovetail.app.cluster_context import DISPENSABLE, ClusterContext, ContextOptions
 from dovetail.app.decision_log import LogPlumbing, build_decision_log
 from dovetail.app.notifications import build_notifier
+from dovetail.app.recordings import open_place, read_recording_options
 from dovetail.controllers.base import SINGLETON, Controller
 from dovetail.controllers.cloud_wrappers import CallerController, MeteredCloud
 from dovetail.controllers.context import ControllerContext, TerminationVolumes
@@ -54,6 +55,7 @@ from dovetail.runtime.events import EventRecorder
 from dovetail.runtime.kube import KubeClient
 from dovetail.runtime.manager import Manager, at_once
 from dovetail.runtime.queue import WorkQueue
+from dovetail.runtime.recording import RecordingWriter
 from dovetail.runtime.transport import Transport
 from dovetail.runtime.watch import Follower, WatchOptions
 from dovetail.scheduling.model.decision_cache import DecisionCache
@@ -133,6 +135,7 @@ class Dovetail(ClusterContext):
         self.manager = Manager(clock, chance)
         self.history = DecisionRecorder(settings, clock, process.identity)
         self.decision_log = self._build_decision_log(process)
+        self.recording = self._build_recording(process)
         self.parts = self._build_context(compute, class_kind)
         self._seeing = ClusterView(
             self._capture_snapshot, compute, self.get_informer(core.ReplicaSet), self.parts.cache
@@ -147,6 +150,8 @@ class Dovetail(ClusterContext):
         gauges: tuple[GaugeReporter, ...] = (self.history, *self._build_node_gauges())
         if self.decision_log is not None:
             gauges = (self.decision_log, *gauges)
+        if self.recording is not None:
+            gauges = (self.recording, *gauges)
         self._reporters = (*gauges, *built.reporters)
         BUILD.labels(__version__, f"python{platform.python_version()}", platform.machine(), "").set(1)
         self._claim_history = built.claim_history
@@ -172,6 +177,9 @@ class Dovetail(ClusterContext):
         if self.notifier is not None:
             self.history.add_listener(self.notifier.note_record)
             self.manager.add_service(self.notifier.run)
+        if self.recording is not None:
+            self.manager.add_service(self.recording.run)
+            self.manager.add_service(partial(self.recording.take_looks, built.disruption.take_situation))
         for service in self.zonal.services if self.zonal is not None else ():
             self.manager.add_service(service)
 
@@ -269,9 +277,26 @@ class Dovetail(ClusterContext):
     def _begin_history(self) -> None:
         """From now on this process leads, and records what it decides under the name of its cluster."""
         home = self.get_informer(core.Namespace).get(CLUSTER_NAMESPACE)
-        self.history.begin_term(home.uid if home is not None else "")
+        uid = home.uid if home is not None else ""
+        if self.recording is not None:
+            self.recording.begin_term(uid)
+        self.history.begin_term(uid)
         if self.history.restored:
             self._claim_history.catch_up(self.get_informer(NodeClaim))
+
+    def _build_recording(self, process: ProcessOptions) -> RecordingWriter | None:
+        """The recording of what decisions see, if one is asked for: it hears of every record, too."""
+        settings = self.settings
+        if settings.recording is None:
+            return None
+        writer = RecordingWriter(
+            open_place(settings.recording, self.clock, process.in_thread, self.provider.aws),
+            self.clock,
+            process.in_thread,
+            read_recording_options(settings, process.identity, self._chance),
+        )
+        self.history.add_listener(writer.note_record)
+        return writer
 
     async def _wait_for_caches(self) -> None:
         """Wait for every cache, and from time to time say which are still missing."""
@@ -341,6 +366,7 @@ class Dovetail(ClusterContext):
             options=self.build_options,
             gates=self.gates,
             cache=DecisionCache(),
+            recording=self.recording,
         )
 
     def _connect_controllers(self, built: ControllerSet) -> None:

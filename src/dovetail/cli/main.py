@@ -30,6 +30,8 @@ COMMANDS = {
     "history": "Say what happened to a node, a pod or a NodePool, and why.",
     "dashboard": "Show a cluster, and what Dovetail would do in it, on a web page.",
     "snapshot": "Save what Dovetail sees of a cluster, to plan and explain it later.",
+    "record": "Record what a cluster looks like, to look at any moment of it later.",
+    "recording": "Look into a recording of what decisions saw, or make another one of it.",
     "simulate": "Play a scenario through with the real controllers, and say what it cost.",
     "install": "Show what installing Dovetail would change; with --yes, do it.",
     "migrate": "Check whether Dovetail can replace Karpenter here, and what changes.",

@@ -16,7 +16,7 @@ from dovetail.controllers.base import Cache
 from dovetail.controllers.capacitybuffer import CapacityBuffers
 from dovetail.controllers.nodeoverlay import OverlaidCloud
 from dovetail.controllers.ownership import Ownership
-from dovetail.ports import Clock, Cloud, Compute, DecisionSink, Kube, Recorder
+from dovetail.ports import Clock, Cloud, Compute, DecisionSink, Kube, Recorder, SituationSink
 from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.device_objects import ResourceSlice
 from dovetail.scheduling.model.snapshot import SchedulingOptions
@@ -67,6 +67,8 @@ class ControllerContext:
     gates: ZoneGates
     # What decisions leave for the next one, whoever makes it.
     cache: DecisionCache
+    # Keeps what decisions saw; None unless a recording is asked for.
+    recording: SituationSink | None = None
 
     @property
     def millicores(self) -> int:

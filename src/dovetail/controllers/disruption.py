@@ -52,6 +52,7 @@ from dovetail.disruption.validate import (
 )
 from dovetail.disruption.verdict_cache import UnchangedCheck
 from dovetail.errors import DovetailError, describe_error
+from dovetail.history.recording.answers import STATIC_DRIFT, name_method
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.instance_types import InstanceType
 
@@ -116,6 +117,9 @@ class DisruptionController:
         self._unseen: frozenset[str] = frozenset()
         self._rest = UnchangedCheck(MEMORY)
         self._cache = context.cache
+        self._recording = context.recording
+        # The input that was built last, and the Situation it was built from.
+        self._built: tuple[DisruptionInput, Situation] | None = None
 
     async def reconcile(self, key: str) -> Result:
         if not self._cluster.synced:
@@ -194,6 +198,8 @@ class DisruptionController:
     async def _run_method(self, method: Method, ask: RunMethod, inputs: DisruptionInput) -> DisruptionChoice:
         started = self._clock.monotonic()
         choice = await ask(inputs)
+        if ask != self._choose_static_drift:
+            self._record_choice(name_method(method), inputs, choice)
         self._events.report_choice(method, choice, self._clock.monotonic() - started)
         self._bad.report_all(choice.set_aside)
         return choice
@@ -216,6 +222,7 @@ class DisruptionController:
     async def _choose_static_drift(self, inputs: DisruptionInput) -> DisruptionChoice:
         """Drift of static pools, as far as their limits leave room for a replacement beside each node."""
         choice = choose_static_drift(inputs)
+        self._record_choice(STATIC_DRIFT, inputs, choice)
         by_pool: dict[str, list[Command]] = {}
         for command in choice.commands:
             by_pool.setdefault(command.candidates[0].pool.name, []).append(command)
@@ -267,7 +274,15 @@ class DisruptionController:
 
     async def build_input(self) -> DisruptionInput:
         """The cluster as disruption sees it now."""
-        return DisruptionInput.from_situation(await self.take_situation(), self._cache)
+        situation = await self.take_situation()
+        inputs = DisruptionInput.from_situation(situation, self._cache)
+        self._built = inputs, situation
+        return inputs
+
+    def _record_choice(self, question: str, inputs: DisruptionInput, choice: DisruptionChoice) -> None:
+        """Hand the recording, if there is one, what a method saw and chose."""
+        if self._recording is not None and self._built is not None and self._built[0] is inputs:
+            self._recording.note_choice(self._built[1], question, choice)
 
     async def take_situation(self) -> Situation:
         """Everything that disruption decides from, as it is now."""

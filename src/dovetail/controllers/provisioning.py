@@ -112,6 +112,7 @@ class Provisioner:
         )
         # Zones in which nothing can be bought because they are shifted away, names by id.
         self._gates = context.gates
+        self._recording = context.recording
         self.times = PodTimes()
         self._changes = Changes(context.clock.monotonic)
         self._bad = SetAsideReporter(context.recorder, context.clock, self.name)
@@ -187,9 +188,12 @@ class Provisioner:
         situation = await self.take_situation()
         snapshot, waiting = defer_zone_bound_pods(situation.snapshot, situation.closed_zones)
         count = len(snapshot.pods) + len(snapshot.moving) + len(snapshot.virtual)
-        if count or waiting:
-            return await self._decide_plan(situation, count) if count else decide_plan(situation)
-        return None
+        if not count and not waiting:
+            return None
+        plan = await self._decide_plan(situation, count) if count else decide_plan(situation)
+        if self._recording is not None:
+            self._recording.note_plan(situation, plan)
+        return plan
 
     async def take_situation(self) -> Situation:
         """Everything that buying nodes is decided from, as it is now."""

@@ -76,6 +76,7 @@ class ControllerSet:
 
     all: tuple[Controller, ...]
     provisioner: Provisioner
+    disruption: DisruptionController
     item_sources: tuple[ItemSource, ...]
     reporters: tuple[GaugeReporter, ...]
     claim_history: ClaimHistory
@@ -96,6 +97,7 @@ def build_controllers(parts: ControllerContext) -> ControllerSet:
     prices, costs = NodePoolPricing(p.pools, p.cluster, p.ownership, p.cloud), DeletionCostEvents(p.recorder)
     claim_history = ClaimHistory(p.history, p.clock, p.cluster, p.ownership, prices.find_price)
     pods, statuses = _build_observers(p, provisioner)
+    disruption = _build_disruption_loop(p, orchestration, gate, losses, records)
     controllers: tuple[Controller, ...] = (
         provisioner,
         _build_lifecycle(p, health),
@@ -115,7 +117,7 @@ def build_controllers(parts: ControllerContext) -> ControllerSet:
         evictions,
         NodeHealth(p, enabled=p.settings.feature_gates.node_repair, shifted=p.gates.is_disruption_closed),
         NodeHydration(p.kube, p.nodes, p.claims, p.ownership),
-        _build_disruption_loop(p, orchestration, gate, losses, records),
+        disruption,
         orchestration,
         DisruptionConditions(p),
         *_build_feature_controllers(p),
@@ -127,6 +129,7 @@ def build_controllers(parts: ControllerContext) -> ControllerSet:
     return ControllerSet(
         controllers,
         provisioner,
+        disruption,
         (evictions, orchestration, collected),
         (*pods, prices, *statuses),
         claim_history,

@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar
 from dovetail.settings import value_kinds
 from dovetail.settings.decision_log import DECISION_LOG, LogPlace
 from dovetail.settings.gates import AWS_FEATURE_GATES, FEATURE_GATES, AWSFeatureGates, FeatureGates
+from dovetail.settings.recording import RECORDING
 from dovetail.settings.scheduler import SCHEDULER_CONFIG, SchedulerConfig
 from dovetail.settings.value_kinds import RATE, Rate, SettingKind
 from dovetail.settings.zonal import OBJECT_NAME, ZONAL_POLICY, ZonalPolicy
@@ -194,6 +195,28 @@ class Settings:
         value_kinds.one_of("Respect", "Ignore"),
         "Respect",
         "weigh soft affinities and soft spreading, or ignore them",
+    )
+    recording: LogPlace | None = _set(
+        RECORDING,
+        "",
+        "where what decisions saw is recorded, so that they can be made again: file:/folder or "
+        "s3://bucket/prefix; empty for nowhere",
+    )
+    recording_every: timedelta = _set(
+        value_kinds.WINDOW,
+        "10s",
+        "how often the recording takes a look while nothing is decided; what is decided on is always in it",
+    )
+    recording_keep: timedelta = _set(
+        value_kinds.HOURS, "168h", "how long the files of a recording in a folder are kept"
+    )
+    recording_keyframe: timedelta = _set(
+        value_kinds.INTERVAL, "1h", "how long a segment of the recording lasts; each begins with everything"
+    )
+    recording_names: str = _set(
+        value_kinds.one_of("keep", "hash"),
+        "keep",
+        "record names and label values as they are, or as hashes with a salt that nobody knows",
     )
     scheduler_config: SchedulerConfig = _set(
         SCHEDULER_CONFIG, "", "the cluster's own scheduler defaults, as a YAML or JSON document"

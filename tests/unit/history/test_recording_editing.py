@@ -53,9 +53,9 @@ def names_in(situation: Situation) -> set[str]:
         found.update((metadata.name, metadata.uid, *metadata.labels.values()))
 
     for state in snapshot.nodes:
-        for each in (state.node, state.claim, *state.pods):
-            if each is not None:
-                add(each.metadata)
+        for part in (state.node, state.claim, *state.pods):
+            if part is not None:
+                add(part.metadata)
         if state.node is not None:
             found.add(state.node.spec.provider_id)
     for each in (*snapshot.pods, *snapshot.budgets, *snapshot.services, *snapshot.daemons):

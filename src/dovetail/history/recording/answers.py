@@ -11,7 +11,6 @@ from hashlib import sha256
 from math import isfinite
 
 from dovetail.api.meta import Record
-from dovetail.disruption.choose import DisruptionChoice
 from dovetail.disruption.command import Command, Method
 from dovetail.history.recording.rows import encode_row
 from dovetail.scheduling.model.plan import Plan, PlannedNode
@@ -21,11 +20,13 @@ __all__ = [
     "DecisionAnswer",
     "PlannedNodeAnswer",
     "RecordedDecision",
-    "answer_of_choice",
+    "answer_of_commands",
     "answer_of_plan",
+    "name_method",
 ]
 
 PLAN = "plan"
+STATIC_DRIFT = "Drifted/static"
 
 
 class PlannedNodeAnswer(Record, frozen=True):
@@ -64,8 +65,9 @@ class DecisionAnswer(Record, frozen=True):
 class RecordedDecision(Record, frozen=True):
     """A question about the look of this number, and its answer.
 
-    `question` is `plan`, or a disruption method by its reason and kind. A decision that met a time limit
-    depends on the machine that made it, and is not counted when decisions are made again.
+    `question` is `plan`, or a disruption method by its reason and kind; drift of static pools is asked for
+    by itself. A decision that met a time limit depends on the machine that made it, and is not counted when
+    decisions are made again.
     """
 
     look: int
@@ -83,11 +85,6 @@ def answer_of_plan(plan: Plan) -> DecisionAnswer:
         deferred=dict(plan.deferred),
         ignored=dict(plan.ignored),
     )
-
-
-def answer_of_choice(choice: DisruptionChoice) -> DecisionAnswer:
-    """What one disruption method chose."""
-    return answer_of_commands(choice.commands)
 
 
 def answer_of_commands(commands: Iterable[Command]) -> DecisionAnswer:

@@ -1,0 +1,98 @@
+"""Where recordings are: folders, files and buckets, opened by a process to write and by commands to read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING
+
+from dovetail.aws import Aws
+from dovetail.errors import BadInput, Misconfigured
+from dovetail.history.recording.anonymise import NameHider, hash_parts
+from dovetail.history.recording.reader import RecordingReader
+from dovetail.ports import Clock, RecordingPlace, RunBlocking
+from dovetail.runtime.clock import SystemClock
+from dovetail.runtime.recording import RecordingOptions
+from dovetail.runtime.recording_folder import RecordingFolder, read_recording
+from dovetail.settings import Settings
+from dovetail.settings.decision_log import LogPlace, parse_s3_place
+from dovetail.settings.recording import parse_recording_place
+
+if TYPE_CHECKING:
+    from dovetail.aws.boto import BotoAws
+
+__all__ = ["open_place", "open_recording", "parse_target", "read_recording_options"]
+
+
+def parse_target(text: str) -> LogPlace:
+    """Where a command writes to: a folder, or s3://bucket/prefix; BadInput for anything else."""
+    try:
+        if text.startswith(("s3://", "file:")):
+            return parse_recording_place(text)
+        return LogPlace("file", folder=str(Path(text).absolute()))
+    except ValueError as error:
+        raise BadInput(f"--to {text}: {error}") from error
+
+
+def read_recording_options(settings: Settings, identity: str, chance: Random) -> RecordingOptions:
+    """How the controller records, as its settings say; names are hashed with a salt that is kept nowhere."""
+    hashed = settings.recording_names == "hash"
+    rename = NameHider(hash_parts(chance.randbytes(32))).hide_line if hashed else None
+    return RecordingOptions(
+        every=settings.recording_every,
+        keyframe=settings.recording_keyframe,
+        keep=settings.recording_keep,
+        names=settings.recording_names,
+        settings={"PROVIDER": settings.provider, **settings.list_deciding()},
+        identity=identity,
+        rename=rename,
+    )
+
+
+def open_place(place: LogPlace, clock: Clock, in_thread: RunBlocking, aws: Aws | None) -> RecordingPlace:
+    """The place where segments are written; a bucket is reached with `aws`, or as this environment says."""
+    if place.kind == "file":
+        return RecordingFolder(Path(place.folder), in_thread)
+    from dovetail.providers.aws.recording import RecordingBucket
+
+    return RecordingBucket(aws or _connect_aws(), place, clock)
+
+
+@contextmanager
+def open_recording(place: str, aws: Aws | None = None) -> Iterator[RecordingReader]:
+    """The recording at a place, for a command: in a folder, in a file, or at s3://bucket/prefix."""
+    if not place.startswith("s3://"):
+        yield read_recording(place.removeprefix("file:"))
+        return
+    from dovetail.providers.aws.recording import RecordingBucket
+
+    try:
+        found = parse_s3_place(place)
+    except ValueError as error:
+        raise BadInput(str(error)) from error
+    own = _connect_aws() if aws is None else None
+    with asyncio.Runner() as runner:
+        try:
+            bucket = RecordingBucket(aws or own or _connect_aws(), found, SystemClock())
+            sources = runner.run(bucket.list_segments(runner.run))
+            if not sources:
+                raise BadInput(
+                    f"reading the recording {place}: there is none in it; one is made with RECORDING=s3://…"
+                )
+            yield RecordingReader(sources)
+        finally:
+            if own is not None:
+                own.close()
+
+
+def _connect_aws() -> BotoAws:
+    try:
+        from dovetail.aws.boto import BotoAws
+    except ImportError as error:
+        raise Misconfigured(
+            "a recording in S3 needs the package boto3; install dovetail with its extra `aws`"
+        ) from error
+    return BotoAws()
