@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from dovetail.app.published_settings import build_lease_annotations
+from dovetail.settings import read_settings
 from dovetail.sim.kube.faults import ApiCall, Fault
 from dovetail.sim.kube.status import ApiError
 from support.commands import Ended, dovetail
@@ -301,3 +303,78 @@ def test_a_node_that_the_controller_has_marked_is_seen_as_leaving(tmp_path: Path
         planned = json.loads(ask(served, "plan", "--disruption", "-o", "json").out)
     assert told.startswith("its node old is being removed; default/here ")
     assert [(each["node"], each["reason"]) for each in planned["staying"]] == [("old", "under-way")]
+
+
+@pytest.mark.spec("FN-3a")
+def test_a_laptop_without_settings_decides_with_those_on_the_leaders_lease(tmp_path: Path) -> None:
+    """And says so; who may not read Leases is told that instead."""
+    settings = read_settings((), {"CONSOLIDATION_REST": "100000h"}, provider="kwok")
+    lease = {
+        "metadata": {
+            "name": "karpenter-leader-election",
+            "namespace": "kube-system",
+            "annotations": build_lease_annotations(settings),
+        },
+        "spec": {"holderIdentity": "controller-1_x"},
+    }
+    with secured(tmp_path) as served:
+        _create_managed_node(served)
+        before = ask(served, "plan", "--disruption", "-o", "json")
+        _create(served, "leases.coordination.k8s.io", lease)
+        after = ask(served, "plan", "--disruption", "-o", "json")
+        explained = ask(served, "explain", "node/old")
+        own = {"KUBECONFIG": str(served.kubeconfig), "CONSOLIDATION_REST": "0s"}
+        stubborn = dovetail("plan", "--disruption", "-o", "json", env=own)
+        served.call(lambda: setattr(served.server, "faults", _NoLeases()))
+        refused = ask(served, "plan", "--disruption", "-o", "json")
+    assert _find_reasons(before) != ["moved-lately"]
+    assert before.err == ""
+    assert _find_reasons(after) == _find_reasons(stubborn) == ["moved-lately"]
+    source = "from Lease kube-system/karpenter-leader-election"
+    assert after.err == f"note: decided with the settings of the controller, {source}\n"
+    assert "is left alone for 100000h" in explained.out
+    assert _find_reasons(refused) == _find_reasons(before)
+    assert refused.err == (
+        "note: decided with the settings of this environment: the controller says its own on its Lease, and "
+        "reading it takes `list` on leases\n"
+    )
+
+
+class _NoLeases:
+    """Nobody may read Leases."""
+
+    def find_fault(self, call: ApiCall) -> Fault | None:
+        refused = call.resource.startswith("leases")
+        return Fault(error=ApiError(403, "Forbidden", "not for you")) if refused else None
+
+
+def _find_reasons(ended: Ended) -> list[str]:
+    return [each["reason"] for each in json.loads(ended.out)["staying"]]
+
+
+def _create_managed_node(served: Secured) -> None:
+    """A node of a pool with a pod on it, which consolidation may look at."""
+    pool = node_pool()
+    _create(served, "nodepools.karpenter.sh", pool)
+    named = {"karpenter.sh/nodepool": "default"}
+    reference = pool["spec"]["template"]["spec"]["nodeClassRef"]
+    spec = {"nodeClassRef": reference, "requirements": []}
+    _create(served, "nodeclaims.karpenter.sh", {"metadata": {"name": "old", "labels": named}, "spec": spec})
+    since = {"status": "True", "reason": "x", "message": "", "lastTransitionTime": "2026-06-01T12:00:00Z"}
+    conditions = [
+        since | {"type": kind} for kind in ("Launched", "Registered", "Initialized", "Consolidatable")
+    ]
+    status = {"providerID": "x://old", "nodeName": "old", "conditions": conditions}
+    _status(served, "nodeclaims.karpenter.sh", "old", status)
+    node = _node("old")
+    node["metadata"]["labels"] |= named | {
+        "karpenter.sh/registered": "true",
+        "karpenter.sh/initialized": "true",
+        "karpenter.sh/capacity-type": "on-demand",
+        "topology.kubernetes.io/zone": "test-zone-a",
+        "node.kubernetes.io/instance-type": "c-4x-amd64-linux",
+    }
+    _create(served, "nodes", node)
+    ready = [since | {"type": "Ready"}]
+    _status(served, "nodes", "old", {"capacity": SIZE, "allocatable": SIZE, "conditions": ready})
+    _create(served, "pods", _pod("here", "3", "old"))

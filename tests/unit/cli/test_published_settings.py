@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from dovetail.app.published_settings import PublishedSettings, build_config_map, read_published
+from dovetail.api.labels import DECIDES_BY
+from dovetail.app.published_settings import (
+    PublishedSettings,
+    build_config_map,
+    build_lease_annotations,
+    read_published,
+)
 from dovetail.settings import read_settings
 from dovetail.sim.kube.apiserver import ApiServer
 from dovetail.sim.kube.faults import ApiCall, Fault
@@ -126,5 +133,68 @@ class Refusing:
         return Fault(error=ApiError(403, "Forbidden", "not for you"))
 
 
-async def test_who_may_read_nothing_is_told_nothing() -> None:
-    assert await published(local_server(faults=Refusing())) == PublishedSettings()
+async def test_who_may_read_nothing_is_told_what_it_would_take() -> None:
+    found = await published(local_server(faults=Refusing()))
+    assert found == PublishedSettings(decides_by=found.decides_by)
+    assert found.decides_by is not None
+    assert found.decides_by.describe() == (
+        "decided with the settings of this environment: the controller says its own on its Lease, and "
+        "reading it takes `list` on leases"
+    )
+
+
+def lease(**annotations: str) -> Json:
+    named = {"name": "karpenter-leader-election", "namespace": "kube-system", "annotations": annotations}
+    return {"metadata": named, "spec": {"holderIdentity": "a_b"}}
+
+
+async def test_the_lease_of_the_leader_tells_what_it_decides_by() -> None:
+    server = local_server()
+    given = {"CONSOLIDATE_MANY": "true", "LOG_LEVEL": "debug", "CLUSTER_NAME": "shop", "PLANNER": "packed"}
+    settings = read_settings((), given, provider="aws")
+    said = build_lease_annotations(settings)
+    # Neither what has its default, nor what no decision depends on.
+    assert json.loads(said[DECIDES_BY]) == {"CONSOLIDATE_MANY": "true"}
+    server.build_local_client("leader").create("leases.coordination.k8s.io", lease(**said))
+
+    found = (await published(server)).decides_by
+
+    assert found is not None
+    assert found.values == {"CONSOLIDATE_MANY": "true"}
+    assert found.describe() == (
+        "decided with the settings of the controller, from Lease kube-system/karpenter-leader-election"
+    )
+
+
+@pytest.mark.parametrize("said", ["", "[]", "{", '{"PLANNER": 3}', "\x00"])
+async def test_a_lease_that_says_nonsense_counts_for_nothing(said: str) -> None:
+    server = local_server()
+    server.build_local_client("x").create("leases.coordination.k8s.io", lease(**{DECIDES_BY: said}))
+
+    found = (await published(server)).decides_by
+
+    assert found is not None
+    assert found.values is None
+    assert "cannot be read" in found.describe()
+
+
+async def test_a_lease_cannot_set_what_no_decision_depends_on() -> None:
+    server = local_server()
+    said = json.dumps({"CLUSTER_ENDPOINT": "https://evil.example", "PLANNER": "one-by-one"})
+    server.build_local_client("x").create("leases.coordination.k8s.io", lease(**{DECIDES_BY: said}))
+
+    found = (await published(server)).decides_by
+
+    assert found is not None
+    assert found.values == {"PLANNER": "one-by-one"}
+
+
+async def test_the_lease_of_another_autoscaler_does_not_say() -> None:
+    server = local_server()
+    server.build_local_client("karpenter").create("leases.coordination.k8s.io", lease())
+
+    found = (await published(server)).decides_by
+
+    assert found is not None
+    assert "does not say those of its controller" in found.describe()
+    assert (await published(local_server())).decides_by is None

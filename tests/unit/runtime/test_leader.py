@@ -81,6 +81,34 @@ def test_the_lease_reads_as_karpenters_does() -> None:
     told(story)
 
 
+def test_a_leader_says_what_it_decides_by_and_its_successor_says_its_own() -> None:
+    async def story(desk: Desk) -> None:
+        def stand(name: str, said: str) -> asyncio.Task[None]:
+            terms = ElectionTerms(annotations={"example.com/said": said})
+            return asyncio.create_task(Elector(desk.kube, terms, name, clock=desk.clock, rng=Random(1)).run())
+
+        first = stand("first", "a")
+        await desk.clock.sleep(5)
+        assert (await desk.lease()).annotations["example.com/said"] == "a"
+        desk.api.patch(
+            LEASES, TERMS.name, {"metadata": {"annotations": {"example.com/said": None}}}, TERMS.namespace
+        )
+        await desk.clock.sleep(5)
+        assert (await desk.lease()).annotations["example.com/said"] == "a"
+        second = stand("second", "b")
+        await desk.clock.sleep(5)
+        assert (await desk.lease()).annotations["example.com/said"] == "a"
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        await desk.clock.sleep(20)
+        lease = await desk.lease()
+        assert (lease.spec.holder_identity, lease.annotations["example.com/said"]) == ("second", "b")
+        second.cancel()
+        await asyncio.gather(second, return_exceptions=True)
+
+    told(story)
+
+
 def test_a_leader_whose_lease_was_given_to_another_steps_down_at_its_next_renewal() -> None:
     async def story(desk: Desk) -> None:
         elector, _ = desk.elector()
