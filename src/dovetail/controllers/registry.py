@@ -101,7 +101,7 @@ def build_controllers(parts: ControllerContext) -> ControllerSet:
     controllers: tuple[Controller, ...] = (
         provisioner,
         _build_lifecycle(p, health),
-        _build_expiration(p, millicores),
+        Expiration(p, millicores=millicores),
         Consistency(p.kube, p.claims, p.nodes, p.ownership, p.clock, p.recorder, millicores=millicores),
         PodEvents(p.kube, p.nodes, p.claims, p.ownership, p.clock),
         NodeClaimGarbageCollection(p.kube, p.claims, p.nodes, p.cluster, p.cloud, p.ownership, p.history),
@@ -140,13 +140,6 @@ def _build_returned_zones(p: ControllerContext) -> Callable[[], frozenset[str]]:
     """Zones that are back and to be filled again, where that is wanted."""
     wanted = p.settings.zonal_policy.rebalance == "Gradual"
     return (lambda: p.gates.returned) if wanted else frozenset
-
-
-def _build_expiration(p: ControllerContext, millicores: int) -> Expiration:
-    put_off = p.gates.delay_for_shift
-    return Expiration(
-        p.kube, p.claims, p.cluster, p.ownership, p.clock, p.history, put_off=put_off, millicores=millicores
-    )
 
 
 def _build_observers(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from dovetail.api import labels
 from dovetail.api.nodeclaim import NodeClaim
@@ -11,7 +10,6 @@ from dovetail.api.predicates import is_reschedulable
 from dovetail.controllers.base import (
     DONE,
     Backoff,
-    Cache,
     ConcurrencyRange,
     Result,
     Trigger,
@@ -20,13 +18,11 @@ from dovetail.controllers.base import (
 )
 from dovetail.controllers.claim_messages import log_expired_claim
 from dovetail.controllers.claim_metrics import count_disrupted_claim
-from dovetail.controllers.ownership import Ownership
+from dovetail.controllers.context import ControllerContext
 from dovetail.errors import Gone
 from dovetail.history.drafts import of_claim
 from dovetail.history.record import RecordKind
-from dovetail.ports import Clock, DecisionSink, Kube
 from dovetail.settings.durations import parse_or_never
-from dovetail.state import Cluster
 
 __all__ = ["Expiration"]
 
@@ -40,26 +36,15 @@ class Expiration:
     singleton = False
     backoff = Backoff()
 
-    def __init__(
-        self,
-        kube: Kube,
-        claims: Cache[NodeClaim],
-        cluster: Cluster,
-        ownership: Ownership,
-        clock: Clock,
-        history: DecisionSink,
-        *,
-        put_off: Callable[[str, str, datetime], float] = lambda zone, uid, due: 0.0,
-        millicores: int = 1000,
-    ) -> None:
-        self._kube = kube
-        self._claims = claims
-        self._cluster = cluster
-        self._ownership = ownership
-        self._clock = clock
-        self._history = history
+    def __init__(self, context: ControllerContext, *, millicores: int = 1000) -> None:
+        self._kube = context.kube
+        self._claims = context.claims
+        self._cluster = context.cluster
+        self._ownership = context.ownership
+        self._clock = context.clock
+        self._history = context.history
         # How long a claim of this zone, due then, waits for a zonal shift. Seconds.
-        self._delay_for_shift = put_off
+        self._delay_for_shift = context.gates.delay_for_shift
         self.concurrency = PACE.scale_to(millicores)
 
     @property
