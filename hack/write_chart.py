@@ -36,6 +36,7 @@ ELSEWHERE = {
     "AWS_FEATURE_GATES": "settings.awsFeatureGates",
     "HEALTH_PROBE_PORT": "controller.healthProbe.port",
     "METRICS_PORT": "controller.metrics.port",
+    "NOTIFY_FILE": "notify.secretName",
     "KARPENTER_SERVICE": "fullnameOverride",
     "LOG_ERROR_OUTPUT_PATHS": "logErrorOutputPaths",
     "LOG_LEVEL": "logLevel",
