@@ -22,6 +22,7 @@ Json = dict[str, Any]
 SPECIAL = {
     "CLUSTER_ENDPOINT": "https://example.test",
     "DECISION_LOG": "log",
+    "RECORDING": "file:/somewhere",
     "DISRUPTION_RATE": "10/1h",
     "SCHEDULER_CONFIG": "{}",
     "ZONAL_SHIFT_ENDPOINT_URL": "https://example.test",
