@@ -10,12 +10,15 @@ from functools import cache
 from tempfile import TemporaryDirectory
 from time import process_time
 
+from dovetail.controllers.history import DecisionRecorder
 from dovetail.history.chain import DecisionChain, LogPart, check_chain
 from dovetail.history.record import DecisionRecord, RecordDraft, RecordIds, RecordKind, stamp_record
 from dovetail.history.ring import HistoryQuery, HistoryRing
 from dovetail.providers.aws.decision_log import LogBucket, S3Log
+from dovetail.runtime.clock import SystemClock
 from dovetail.runtime.decision_log import DecisionLog, LogLane, run_inline
 from dovetail.runtime.file_log import FileLog
+from dovetail.settings import Settings
 from dovetail.sim.aws import SimulatedAws
 from dovetail.sim.clock import VirtualClock, run_virtual
 
@@ -84,6 +87,26 @@ def the_ring() -> Iterator[Figure]:
     yield Figure(
         "a query by pool", 1e3 * best_of(3, lambda: ring.find_records(HistoryQuery(pool="pool-3"))), "ms"
     )
+
+
+@scenario("history: the recorder of a leader")
+def the_recorder() -> Iterator[Figure]:
+    """What a controller pays for a note: stamped, counted, kept, and its cause found by name."""
+    drafts = [
+        RecordDraft(
+            KINDS[number % len(KINDS)], _name_node(number % NODES), "pdb", WHY, names=(f"c-{number}",)
+        )
+        for number in range(RECORDS)
+    ]
+    gone = frozenset((RecordKind.NODE_GONE,))
+
+    def note() -> None:
+        recorder = DecisionRecorder(Settings(), SystemClock(), "dovetail-7d9f4_1c2d")
+        recorder.begin_term("6f1c2ab0-1111-4222-8333-444455556666")
+        for draft in drafts:
+            recorder.note_decision(draft, parent=recorder.find_cause(draft.names[0], gone))
+
+    yield Figure("noting a decision", 1e6 * best_of(3, note) / RECORDS, "µs", 20)
 
 
 @scenario("history: the chain of 50,000 records")

@@ -6,7 +6,7 @@ hold names, reasons and prices. They never hold environment variables, images, a
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from enum import StrEnum
 from hashlib import sha256
 from math import isfinite
@@ -225,7 +225,10 @@ class RecordIds:
 
     def make_id(self, time: datetime) -> str:
         """48 bits of milliseconds, 16 of a counter and 32 of the cluster's uid, as 24 hexadecimal digits."""
-        now = min(max((time - EPOCH) // timedelta(milliseconds=1), 0), _LAST_MILLISECOND)
+        since = time - EPOCH
+        # In whole numbers: dividing one timedelta by another takes ten times as long.
+        now = (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
+        now = min(max(now, 0), _LAST_MILLISECOND)
         self._counter = 0 if now > self._last else self._counter + 1
         self._last = max(now, self._last)
         if self._counter == _COUNTERS:

@@ -117,10 +117,11 @@ class HistoryRing:
         )
         self._by_id[known] = serial
         names = _list_bare_names(record)
-        more = {name for name in more_names if name not in names and not name.startswith("pool/")}
-        if more:
+        if more_names:
+            more = {name for name in more_names if name not in names and not name.startswith("pool/")}
             self._more_names[serial] = tuple(more)
-        self._index_names(serial, names | more)
+            names |= more
+        self._index_names(serial, names)
         (self._verdicts if record.kind in _VERDICTS else self._others).append(serial)
         self._drop_old(time - self._keep)
         if len(self._entries) > self._most:

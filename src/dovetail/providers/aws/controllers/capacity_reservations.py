@@ -23,8 +23,10 @@ from dovetail.controllers.base import (
 )
 from dovetail.controllers.ownership import Ownership, find_nodes_of_claim
 from dovetail.errors import Conflict, Gone
+from dovetail.history.drafts import of_claim
+from dovetail.history.record import RecordKind
 from dovetail.logs import build_reference, get_logger
-from dovetail.ports import Kube
+from dovetail.ports import DecisionSink, Kube
 from dovetail.providers.aws.capacity_reservations import EXPIRING, CapacityReservationProvider
 from dovetail.providers.aws.instances import Ec2Instance
 
@@ -129,11 +131,13 @@ class ReservationExpiration(PeriodicController):
         claims: Cache[NodeClaim],
         reservations: CapacityReservationProvider,
         ownership: Ownership,
+        history: DecisionSink,
     ) -> None:
         self._kube = kube
         self._claims = claims
         self._reservations = reservations
         self._ownership = ownership
+        self._history = history
 
     async def reconcile(self, key: str) -> Result:
         reserved = [
@@ -157,6 +161,8 @@ class ReservationExpiration(PeriodicController):
             await self._kube.delete(claim, guarded=True)
         except Gone:
             return
+        told = f"capacity block {reservation} ends"
+        self._history.note_decision(of_claim(RecordKind.EXPIRED, claim, "CapacityBlock", told))
         reference = build_reference(claim.name)
         log.info(
             "deleting a nodeclaim whose capacity block ends", NodeClaim=reference, reservation=reservation

@@ -63,7 +63,9 @@ def build_class_controllers(made: AwsProvider, parts: ControllerContext) -> tupl
     if settings.feature_gates.reserved_capacity:
         found += (
             CapacityTypeController(parts.kube, parts.claims, parts.nodes, made.instances, parts.ownership),
-            ReservationExpiration(parts.kube, parts.claims, made.reservations, parts.ownership),
+            ReservationExpiration(
+                parts.kube, parts.claims, made.reservations, parts.ownership, parts.history
+            ),
         )
     return tuple(found)
 
