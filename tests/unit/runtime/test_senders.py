@@ -177,13 +177,15 @@ async def test_a_message_that_is_not_understood_is_not_sent_again(
     [
         ("17", 17, 17),
         ("999999999", 3600, 3600),
-        (format_datetime(datetime.now(UTC) + timedelta(minutes=30), usegmt=True), 1500, 1800),
+        ("in half an hour", 1500, 1800),
         ("Mon, 01 Jan 2001 00:00:00 GMT", 0, 0),
     ],
 )
 async def test_who_asks_for_patience_gets_it(
     session: GuardedSession, status: int, said: str, least: float, most: float
 ) -> None:
+    if said == "in half an hour":  # a date of now in a test's name would be another in every worker
+        said = format_datetime(datetime.now(UTC) + timedelta(minutes=30), usegmt=True)
     async with receive() as receiver:
         receiver.manners = answer(status, {"Retry-After": said})
         error = await failure(session, receiver.url)
