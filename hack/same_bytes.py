@@ -29,6 +29,7 @@ RECORD = ROOT / "tests" / "conformance" / "same-bytes.json"
 MAY_BE_NEW = (
     "dovetail_history_",
     "dovetail_notifications_",
+    "dovetail_notify_",
     "dovetail_decision_log_",
     "dovetail_recording_",
 )

@@ -110,7 +110,9 @@ async def _build_view(connection: Connection, transport: Transport, where: Clust
         if region:
             raise
         raise _describe_missing(connection, name, region) from error
-    told = published.decides_by.describe() if published.decides_by is not None else ""
+    said = published.decides_by
+    # An embedded cluster has told all it has, and nobody expects another answer from it.
+    told = said.describe() if said is not None and said.source != published.source else ""
     return LiveCluster(connection, name, sight, told)
 
 

@@ -11,7 +11,6 @@ from dovetail.history.filters import DueBatch
 from dovetail.history.messages import NotifyMessage
 from dovetail.history.notify import NotifySink, find_way
 from dovetail.ports import Clock, RunBlocking
-from dovetail.providers.aws.notifications import EventBridgeSender, SnsSender
 from dovetail.runtime.decision_log import run_inline
 from dovetail.runtime.notifier import Notifier, NotifierContext
 from dovetail.runtime.notify_file import NotifyFile
@@ -63,6 +62,9 @@ class SinkSenders:
         return HttpSender(sink, self.session, self.clock, self.run_blocking)
 
     def _make_aws_sender(self, sink: NotifySink, way: str) -> Sender:
+        # Loaded where such a sink is named: clusters elsewhere have no use for AWS, nor for its metrics.
+        from dovetail.providers.aws.notifications import EventBridgeSender, SnsSender
+
         try:
             fenced = FencedAws(self._find_aws(), self.may_send)
         except Misconfigured as error:

@@ -202,7 +202,9 @@ def test_an_empty_node_may_go_unless_its_pools_budget_is_used_up(saved: Path) ->
     open_pool, shut = nodepool(budgets=[Budget(nodes="1")]), nodepool(budgets=[Budget(nodes="0")])
     assert verdicts(saved, world([empty], pools=[open_pool]), "node-0000")["Empty"] == "yes"
     told = verdicts(saved, world([empty], pools=[shut]), "node-0000")
-    assert told["Empty"] == "its pool's disruption budget is used up"
+    assert told["Empty"] == (
+        'budget "0" of pool default allows 0 at once for Empty, and 0 are being disrupted or not ready'
+    )
     ended = explain(saved, world([empty], pools=[open_pool]), "node-0000")
     assert ended.out.startswith("node node-0000 may be disrupted now: Empty\n")
 
@@ -235,7 +237,7 @@ def test_a_node_whose_pools_drift_is_paused_says_so(saved: Path) -> None:
 def test_a_node_is_not_consolidated_before_its_time_and_then_only_for_a_saving(saved: Path) -> None:
     pools = [nodepool(budgets=[Budget(nodes="1")], consolidate_after="5m")]
     early = verdicts(saved, world(1, pools=pools), "node-0000")
-    assert early["Underutilized"] == "it is not yet consolidatable (consolidateAfter is 5m)"
+    assert early["Underutilized"] == "it is not consolidatable yet (consolidateAfter is 5m, 5m0s to go)"
     assert early["Empty"] == "pods on it would have to move"
     ripe = [_with(full_node(0), "Consolidatable"), full_node(1, pods=0)]
     assert verdicts(saved, world(ripe, pools=pools), "node-0000")["Underutilized"] == "yes"
@@ -249,7 +251,8 @@ def test_a_budget_that_protects_a_pod_is_named(saved: Path) -> None:
     snapshot = replace(world([state]), budgets=(convert(PodDisruptionBudget, budget),))
     ended = explain(saved, snapshot, "node-0000")
     assert ended.out.splitlines()[0] == (
-        "node node-0000 is blocked: pdb prevents pod evictions (PodDisruptionBudget=[default/db])"
+        "node node-0000 is blocked: pdb prevents pod evictions (PodDisruptionBudget=[default/db]), "
+        "for pod default/db"
     )
 
 
