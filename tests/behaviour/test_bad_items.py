@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from dovetail.api import labels
 from dovetail.api.nodepool import Budget, NodePool
 from dovetail.disruption.methods.drift import choose_drift
@@ -130,7 +132,8 @@ async def test_a_claim_that_is_refused_holds_up_nobody_and_its_pod_is_told() -> 
         assert scene.node_of("other")
         told = [each[2] for each in scene.events("FailedScheduling") if each[1] == "Pod/stuck"]
         assert any("Failed to schedule pod" in each and "refusing" in each for each in told)
-        assert not scene.node_of("stuck")
+        with pytest.raises(AssertionError, match="stuck has no node"):
+            scene.node_of("stuck")
         scene.api.delete(BINDINGS, "refusing")
         await scene.settle(60)
         assert scene.node_of("stuck")

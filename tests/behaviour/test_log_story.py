@@ -81,6 +81,13 @@ async def pods_with_wishes() -> None:
 
 
 @virtual
+async def decisions_on_stdout() -> None:
+    async with Scene(flags=("--decision-log=log",)).running() as scene:
+        scene.apply(nodepool(), pod("web"))
+        await scene.settle(60)
+
+
+@virtual
 async def a_pool_of_two() -> None:
     async with Scene(flags=("--feature-gates=StaticCapacity=true",)).running() as scene:
         scene.apply(nodepool(replicas=2, limits={"nodes": "1"}))
@@ -214,6 +221,7 @@ STORIES = (
     pools_that_offer_nothing,
     pods_with_wishes,
     a_pool_of_two,
+    decisions_on_stdout,
     machines_that_do_not_come,
     pods_for_a_node_that_is_still_coming,
     claims_that_end_by_themselves,

@@ -123,6 +123,11 @@ def test_all_guides_about_a_cluster_are_run() -> None:
         "multi-cluster-bus": "tests/behaviour",
         "observability": "tests/deploy/test_dashboards.py",
         "zonal-shift": "tests/behaviour",
+        "history": "tests/wire/test_history_guide.py",
+        "decision-log": "tests/behaviour/test_decision_log.py",
+        "notifications": "tests/unit/cli/test_notify.py",
+        "recording": "tests/behaviour/test_recorded_decisions.py",
+        "play": "tests/unit/sim/test_play.py",
     }
 
     assert {path.stem for path in FOLDER.glob("*.md")} - elsewhere.keys() == set(GUIDES)

@@ -116,11 +116,15 @@ def _build_dashboard(given: Installation) -> list[Json]:
         *("dashboard", f"--bind=0.0.0.0:{PORT}", f"--provider={given.provider}"),
         *(f"--host={name}" for name in names),
     )
+    # What the leader remembers is asked for behind the controller's own Service, and no other.
+    own = shapes.build_role(part, part.name, (), part.namespace)
+    own["rules"] = [shapes.build_named_rule("services/proxy", [f"{given.name}:http-metrics"], ["get"])]
     container = shapes.build_container("dashboard", given.image, arguments, {"http": PORT})
     container |= {"env": shapes.build_variables(given.settings)} | shapes.build_probes()
     return [
         shapes.build_service_account(part, part.annotations),
         *shapes.bind_role(part, shapes.build_role(part, part.name, rules)),
+        *shapes.bind_role(part, own),
         shapes.build_service(part, {"http": PORT}),
         # Nobody but kubectl port-forward and the kubelet, which come in by the node.
         shapes.build_network_policy(part, part.name, part.selector, ()),

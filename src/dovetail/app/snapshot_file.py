@@ -14,7 +14,7 @@ from dovetail.errors import BadInput
 from dovetail.scheduling.model import snapshot_codec
 from dovetail.scheduling.model.annotations import strip_annotations
 from dovetail.scheduling.model.snapshot import Snapshot
-from dovetail.settings import read_settings
+from dovetail.settings import examine_settings
 from dovetail.state.situation import build_situation
 
 __all__ = ["FORMAT", "encode_snapshot", "find_cluster", "read_snapshot"]
@@ -89,5 +89,8 @@ def read_snapshot(path: str) -> SeenCluster:
         known = msgspec.json.decode(data, type=_Situation)
     except (msgspec.MsgspecError, ValueError, IndexError) as error:
         raise BadInput(f"reading the snapshot {name}: it is damaged ({error}); {ADVICE}") from error
-    settings = read_settings((), known.settings, provider=known.provider)
-    return SeenCluster(known.situation.with_snapshot(snapshot), {}, settings)
+    # The name of the cluster is nobody's business, and no decision depends on it; EC2 insists on one.
+    found = examine_settings((), {"CLUSTER_NAME": "snapshot"} | known.settings, known.provider)
+    if found.problems:
+        raise BadInput(f"reading the snapshot {name}: it is damaged ({found.problems[0]}); {ADVICE}")
+    return SeenCluster(known.situation.with_snapshot(snapshot), {}, found.settings)

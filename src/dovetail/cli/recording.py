@@ -191,7 +191,9 @@ def _see_look(reader: RecordingReader, look: RecordedLook) -> SeenCluster:
     """The look as a cluster that was seen, with the settings of whoever recorded it."""
     recorded = dict(reader.segments[look.segment - 1].head.settings)
     provider = recorded.pop("PROVIDER", "kwok")
-    return SeenCluster(look.situation, {}, read_settings((), recorded, provider=provider))
+    # No decision depends on the cluster's name, and EC2 insists on one.
+    settings = read_settings((), {"CLUSTER_NAME": "recording"} | recorded, provider=provider)
+    return SeenCluster(look.situation, {}, settings)
 
 
 def _tell_missing(reader: RecordingReader, place: str) -> bool:
