@@ -26,10 +26,10 @@ from dovetail.api.meta import LabelSelector, ObjectMeta, OwnerReference, Record
 from dovetail.api.nodeclaim import NodeClaimSpec, NodeClaimStatus
 from dovetail.api.nodepool import NodePoolSpec, NodePoolStatus
 from dovetail.api.pod import PodSpec, PodStatus
-from dovetail.api.quantity import Quantity
 from dovetail.scheduling.model.device_objects import ResourceClaim, ResourceSlice
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.snapshot import StateNode
+from dovetail.scheduling.model.snapshot_codec import decode_quantity, encode_quantity
 
 __all__ = [
     "AS_DEFAULT",
@@ -159,21 +159,9 @@ class LookLine(Record, frozen=True):
         )
 
 
-def _encode_quantity(value: Any) -> Any:
-    if isinstance(value, Quantity):
-        return str(value)
-    raise TypeError(f"a recording cannot hold a {type(value).__name__}")
-
-
-def _decode_quantity(kind: type, value: Any) -> Any:
-    if kind is Quantity:
-        return Quantity.parse_clamped(value)
-    raise TypeError(f"a recording cannot hold a {kind.__name__}")
-
-
-_ENCODER = msgspec.json.Encoder(enc_hook=_encode_quantity, order="deterministic")
+_ENCODER = msgspec.json.Encoder(enc_hook=encode_quantity, order="deterministic")
 _DECODERS: Final = {
-    name: msgspec.json.Decoder(kind, dec_hook=_decode_quantity) for name, kind in TABLES.items()
+    name: msgspec.json.Decoder(kind, dec_hook=decode_quantity) for name, kind in TABLES.items()
 }
 
 
@@ -189,7 +177,7 @@ def decode_row(table: str, row: msgspec.Raw) -> Any:
 
 def decode_value(source: bytes | msgspec.Raw, kind: Any) -> Any:
     """A value of any type that a recording holds."""
-    return msgspec.json.decode(source, type=kind, dec_hook=_decode_quantity)
+    return msgspec.json.decode(source, type=kind, dec_hook=decode_quantity)
 
 
 def compare_lists(before: Sequence[int], after: Sequence[int]) -> ListChange | None:

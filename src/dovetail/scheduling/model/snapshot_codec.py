@@ -14,7 +14,7 @@ from dovetail.api.quantity import Quantity
 from dovetail.scheduling.model.pod_shapes import Numbering
 from dovetail.scheduling.model.snapshot import Snapshot, StateNode
 
-__all__ = ["decode_snapshot", "encode_part", "encode_snapshot"]
+__all__ = ["decode_quantity", "decode_snapshot", "encode_part", "encode_quantity", "encode_snapshot"]
 
 
 class PodRow(msgspec.Struct, array_like=True, frozen=True):
@@ -41,20 +41,22 @@ class EncodedSnapshot(Record, frozen=True):
     on_nodes: tuple[tuple[PodRow, ...], ...] = ()
 
 
-def _encode_quantity(value: Any) -> Any:
+def encode_quantity(value: Any) -> Any:
+    """The hook of encoders for parts of a snapshot."""
     if isinstance(value, Quantity):
         return str(value)
     raise TypeError(f"a snapshot cannot hold a {type(value).__name__}")
 
 
-def _decode_quantity(kind: type, value: Any) -> Any:
+def decode_quantity(kind: type, value: Any) -> Any:
+    """The hook of decoders for parts of a snapshot."""
     if kind is Quantity:
         return Quantity.parse_clamped(value)
     raise TypeError(f"a snapshot cannot hold a {kind.__name__}")
 
 
-_encoder = msgspec.json.Encoder(enc_hook=_encode_quantity, order="deterministic")
-_decoder = msgspec.json.Decoder(EncodedSnapshot, dec_hook=_decode_quantity)
+_encoder = msgspec.json.Encoder(enc_hook=encode_quantity, order="deterministic")
+_decoder = msgspec.json.Decoder(EncodedSnapshot, dec_hook=decode_quantity)
 
 
 def encode_part(part: Any) -> bytes:
