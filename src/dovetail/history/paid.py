@@ -1,0 +1,251 @@
+"""What was paid: the hours of recorded nodes times their recorded prices, exactly, with no model.
+
+A node is paid for from the launch that its NodeClaim tells until it is told to terminate or is gone; one that
+has no NodeClaim is the same in every world and is left out. Prices are list prices, as each look had them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from math import fsum
+from typing import NamedTuple
+
+from dovetail.api import conditions, labels
+from dovetail.api.meta import Record
+from dovetail.api.nodeclaim import NodeClaim
+from dovetail.disruption.candidates import find_running_price
+from dovetail.disruption.situation import Situation
+from dovetail.history.recording.reader import RecordedLook, RecordingGap
+from dovetail.scheduling.model import state_node as views
+from dovetail.scheduling.model.instance_types import InstanceType
+from dovetail.scheduling.model.snapshot import Snapshot, StateNode
+
+__all__ = ["PaidBill", "PaidHour", "PaidMeter", "RunningPrices", "integrate_paid"]
+
+HOUR = timedelta(hours=1)
+
+
+class PaidHour(Record, frozen=True):
+    """One hour by the clock, UTC, as far as it was watched."""
+
+    began: datetime
+    dollars: float = 0.0
+    node_hours: float = 0.0
+    watched_seconds: float = 0.0
+
+
+class PaidBill(Record, frozen=True):
+    """What nodes cost from one look to another, hour by hour and by NodePool.
+
+    `unpriced_hours` are those of nodes whose price was never known; they count as nothing. `gap_seconds` were
+    not watched, and nothing is counted for them.
+    """
+
+    since: datetime | None = None
+    until: datetime | None = None
+    dollars: float = 0.0
+    node_hours: float = 0.0
+    unpriced_hours: float = 0.0
+    gap_seconds: float = 0.0
+    by_pool: Mapping[str, float] = {}
+    hours: tuple[PaidHour, ...] = ()
+
+    @property
+    def watched_seconds(self) -> float:
+        """How long the cluster was watched."""
+        return fsum(hour.watched_seconds for hour in self.hours)
+
+    def sum_days(self) -> dict[str, float]:
+        """The dollars of each day, UTC, by its date."""
+        days: dict[str, list[float]] = {}
+        for hour in self.hours:
+            days.setdefault(f"{hour.began:%Y-%m-%d}", []).append(hour.dollars)
+        return {day: fsum(found) for day, found in days.items()}
+
+
+class RunningPrices:
+    """What nodes of a snapshot cost; a price that the catalogue no longer tells stays what it was."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str, str, str], float] = {}
+        self._catalogs: tuple[tuple[InstanceType, ...], ...] = ()
+        self._by_name: tuple[dict[str, InstanceType], ...] = ()
+        self._pools: dict[str, int] = {}
+        self._fresh: set[tuple[str, str, str, str]] = set()
+
+    def read_snapshot(self, snapshot: Snapshot) -> None:
+        """Take the prices of this snapshot from now on."""
+        pools = {pool.name: pool.catalog for pool in snapshot.pools}
+        if pools == self._pools and snapshot.catalogs == self._catalogs:  # mostly the very same types
+            return
+        self._catalogs, self._pools, self._fresh = snapshot.catalogs, pools, set()
+        self._by_name = tuple({each.name: each for each in types} for types in snapshot.catalogs)
+
+    def find_price(self, pool: str, known: Mapping[str, str]) -> float:
+        """Dollars an hour of a node of the pool with these labels; 0 when nobody ever said."""
+        kind, zone = known.get(labels.INSTANCE_TYPE, ""), known.get(labels.ZONE, "")
+        key = pool, kind, zone, known.get(labels.CAPACITY_TYPE, "")
+        if key not in self._fresh:
+            self._fresh.add(key)
+            price = find_running_price(known, self._find_type(pool, kind))
+            if price > 0 or key not in self._known:
+                self._known[key] = price
+        return self._known[key]
+
+    def _find_type(self, pool: str, kind: str) -> InstanceType | None:
+        """The type as its NodePool has it; of a NodePool that is gone, as any other has it."""
+        own = self._pools.get(pool, -1)
+        if own >= 0 and kind in self._by_name[own]:
+            return self._by_name[own][kind]
+        return next((types[kind] for types in self._by_name if kind in types), None)
+
+
+class _PaidNode(NamedTuple):
+    """A node that is paid for: since when, until when if that is known, for how much, and in which pool."""
+
+    since: datetime
+    until: datetime | None
+    price: float
+    pool: str
+
+
+class PaidMeter:
+    """Adds up what nodes cost, look after look."""
+
+    def __init__(self) -> None:
+        self._prices = RunningPrices()
+        self._running: dict[str, _PaidNode] = {}
+        self._hours: dict[datetime, list[float]] = {}
+        self._by_pool: dict[str, float] = {}
+        self._since: datetime | None = None
+        self._last: datetime | None = None
+        self._unpriced = self._gap = 0.0
+
+    @property
+    def rate(self) -> float:
+        """What the nodes of the last look cost an hour."""
+        return fsum(node.price for node in self._running.values() if node.until is None)
+
+    def add_look(self, at: datetime, situation: Situation) -> None:
+        """The cluster at a time: what ran since the look before is charged until now."""
+        before, last = self._running, self._last
+        self._prices.read_snapshot(situation.snapshot)
+        now: dict[str, _PaidNode] = {}
+        for state in situation.snapshot.nodes:
+            paid = self._read_node(state)
+            if paid is not None:
+                now[_name_machine(state)] = paid
+        self._running = now
+        self._since = at if self._since is None else self._since
+        self._last = at
+        if last is None:
+            return
+        for key, node in before.items():  # at the price of the look before; one that is gone, until now
+            ends = now.get(key, node).until
+            self._charge(node, last, at if ends is None else min(at, ends))
+        for key, node in now.items():
+            if key not in before:
+                self._charge(node, max(last, node.since), at if node.until is None else min(at, node.until))
+        self._watch(last, at)
+
+    def skip_gap(self, until: datetime) -> None:
+        """Nothing was watched from the last look to this time: nothing is charged for it."""
+        if self._last is not None and until > self._last:
+            self._gap += (until - self._last).total_seconds()
+            self._last = until
+            self._running = {}
+
+    def charge_until(self, until: datetime) -> None:
+        """Nothing differed from the last look to this time."""
+        last = self._last
+        if last is None or until <= last:
+            return
+        for node in self._running.values():
+            self._charge(node, last, until if node.until is None else min(until, node.until))
+        self._watch(last, until)
+        self._last = until
+
+    def bill(self) -> PaidBill:
+        """What it comes to so far."""
+        hours = tuple(
+            PaidHour(began=began, dollars=found[0], node_hours=found[1], watched_seconds=found[2])
+            for began, found in sorted(self._hours.items())
+        )
+        return PaidBill(
+            since=self._since,
+            until=self._last,
+            dollars=fsum(hour.dollars for hour in hours),
+            node_hours=fsum(hour.node_hours for hour in hours),
+            unpriced_hours=self._unpriced,
+            gap_seconds=self._gap,
+            by_pool=dict(sorted(self._by_pool.items())),
+            hours=hours,
+        )
+
+    def _read_node(self, state: StateNode) -> _PaidNode | None:
+        claim = state.claim
+        began = _find_launch(claim) if claim is not None else None
+        if claim is None or began is None:
+            return None
+        pool = claim.labels.get(labels.NODEPOOL, "")
+        return _PaidNode(began, _find_end(claim), self._prices.find_price(pool, claim.labels), pool)
+
+    def _charge(self, node: _PaidNode, since: datetime, until: datetime) -> None:
+        for began, hours in _split_hours(since, until):
+            found = self._hours.setdefault(began, [0.0, 0.0, 0.0])
+            found[0] += node.price * hours
+            found[1] += hours
+            self._by_pool[node.pool] = self._by_pool.get(node.pool, 0.0) + node.price * hours
+            if node.price <= 0:
+                self._unpriced += hours
+
+    def _watch(self, since: datetime, until: datetime) -> None:
+        for began, hours in _split_hours(since, until):
+            self._hours.setdefault(began, [0.0, 0.0, 0.0])[2] += hours * 3600
+
+
+def integrate_paid(
+    looks: Iterable[RecordedLook], gaps: Iterable[RecordingGap] = (), until: datetime | None = None
+) -> PaidBill:
+    """What was paid over these looks, less the gaps; `until` is how long the last one held, if known."""
+    meter, pending = PaidMeter(), sorted(gaps, key=lambda gap: gap.since)
+    for look in looks:
+        while pending and pending[0].until is not None and pending[0].until <= look.at:
+            gap = pending.pop(0)
+            meter.charge_until(gap.since)
+            meter.skip_gap(look.at)
+        meter.add_look(look.at, look.situation)
+    if until is not None:
+        meter.charge_until(until)
+    return meter.bill()
+
+
+def _name_machine(state: StateNode) -> str:
+    claim = state.claim
+    return claim.uid or claim.name if claim is not None else views.read_name(state)
+
+
+def _find_launch(claim: NodeClaim) -> datetime | None:
+    """When the machine of a NodeClaim was launched; None before that."""
+    launched = claim.status.find_condition(conditions.LAUNCHED)
+    if launched is not None and launched.status != conditions.TRUE:
+        return None
+    if launched is None and not claim.status.provider_id:
+        return None
+    return (launched.last_transition_time if launched else None) or claim.metadata.creation_timestamp
+
+
+def _find_end(claim: NodeClaim) -> datetime | None:
+    """When the machine was told to terminate; None while it was not."""
+    ends = claim.status.find_condition(conditions.INSTANCE_TERMINATING)
+    return ends.last_transition_time if ends is not None and ends.status == conditions.TRUE else None
+
+
+def _split_hours(since: datetime, until: datetime) -> Iterable[tuple[datetime, float]]:
+    """The time between, as hours by the clock, each with how much of it."""
+    while since < until:
+        began = since.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+        ends = min(until, began + HOUR)
+        yield began, (ends - since) / HOUR
+        since = ends

@@ -1,0 +1,98 @@
+"""What was paid is the hours of nodes times their prices, to the cent."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from dovetail.disruption.situation import Situation
+from dovetail.history.paid import PaidMeter, integrate_paid
+from dovetail.history.recording.reader import RecordedLook, RecordingGap
+from dovetail.scheduling.model.snapshot import StateNode
+from support.builders import NOW, condition, node
+from support.disruption import LARGE, MEDIUM, SMALL, machine, scene, state
+
+MINUTE = timedelta(minutes=1)
+
+
+def looked(minutes: float, *states: StateNode, **about: Any) -> RecordedLook:
+    return RecordedLook(1, 1, NOW + minutes * MINUTE, Situation(snapshot=scene(*states, **about).snapshot))
+
+
+def made(name: str, minutes: float, **about: Any) -> StateNode:
+    return state(name, claim={"created": NOW + minutes * MINUTE}, **about)
+
+
+def test_a_node_is_paid_for_from_its_launch_until_it_is_gone() -> None:
+    looks = [looked(0), looked(10, made("a", 3)), looked(40, made("a", 3)), looked(50)]
+    bill = integrate_paid(looks)
+    assert bill.dollars == pytest.approx(8.0 * 47 / 60)
+    assert bill.node_hours == pytest.approx(47 / 60)
+    assert bill.by_pool == {"default": pytest.approx(8.0 * 47 / 60)}
+    assert (bill.since, bill.until) == (NOW, NOW + 50 * MINUTE)
+
+
+def test_a_node_that_was_there_before_is_paid_for_from_the_first_look() -> None:
+    bill = integrate_paid([looked(0, made("a", -600)), looked(30, made("a", -600))])
+    assert bill.dollars == pytest.approx(4.0)
+
+
+def test_a_machine_that_was_told_to_terminate_is_not_paid_for_any_more() -> None:
+    said = condition("InstanceTerminating", since=NOW + 20 * MINUTE)
+    looks = [looked(0, made("a", 0)), looked(30, made("a", 0, conditions=[said])), looked(60)]
+    assert integrate_paid(looks).node_hours == pytest.approx(20 / 60)
+
+
+def test_orders_that_were_not_launched_and_machines_of_nobody_cost_nothing() -> None:
+    waiting = state("b", claim={"true": ()})
+    alien = StateNode(node=node("own", nodepool=""))
+    bill = integrate_paid([looked(0, waiting, alien), looked(60, waiting, alien)])
+    assert (bill.dollars, bill.node_hours) == (0.0, 0.0)
+
+
+def test_a_price_that_changes_counts_from_the_look_that_tells_it() -> None:
+    dearer = (replace(SMALL, offerings=machine("small", 2, 3.0).offerings), MEDIUM, LARGE)
+    looks = [
+        looked(0, made("a", 0, of=SMALL)),
+        looked(60, made("a", 0, of=SMALL), types=dearer),
+        looked(120, made("a", 0, of=SMALL), types=dearer),
+    ]
+    assert integrate_paid(looks).dollars == pytest.approx(1.0 + 3.0)
+
+
+def test_a_type_that_is_sold_no_more_keeps_its_price() -> None:
+    rest = (SMALL, LARGE)
+    looks = [looked(0, made("a", 0, of=MEDIUM)), looked(30, made("a", 0, of=MEDIUM), types=rest)]
+    bill = integrate_paid([*looks, looked(60, made("a", 0, of=MEDIUM), types=rest)])
+    assert bill.dollars == pytest.approx(2.0)
+    assert bill.unpriced_hours == 0.0
+
+
+def test_hours_without_a_price_are_told() -> None:
+    bill = integrate_paid([looked(0, made("a", 0), types=(SMALL,)), looked(30, made("a", 0), types=(SMALL,))])
+    assert (bill.dollars, bill.unpriced_hours) == (0.0, 0.5)
+
+
+def test_a_gap_is_not_counted_and_told() -> None:
+    looks = [looked(0, made("a", 0)), looked(200, made("a", 0)), looked(230, made("a", 0))]
+    gaps = [RecordingGap(NOW + 60 * MINUTE, NOW + 200 * MINUTE, "writing began anew")]
+    bill = integrate_paid(looks, gaps, NOW + 260 * MINUTE)
+    assert bill.node_hours == pytest.approx(2.0)
+    assert bill.gap_seconds == 140 * 60
+    assert bill.watched_seconds == pytest.approx(2 * 3600)
+
+
+def test_hours_and_days_add_up_to_the_whole() -> None:
+    meter, at = PaidMeter(), datetime(2026, 11, 9, 21, 40, tzinfo=NOW.tzinfo)
+    situation = looked(0, made("a", -6000)).situation
+    meter.add_look(at, situation)
+    meter.charge_until(at + timedelta(hours=5))
+    bill = meter.bill()
+    assert meter.rate == 8.0
+    assert [hour.began.hour for hour in bill.hours] == [21, 22, 23, 0, 1, 2]
+    days = bill.sum_days()
+    assert sum(days.values()) == pytest.approx(bill.dollars) == pytest.approx(40.0)
+    assert days["2026-11-09"] == pytest.approx(8 * 140 / 60)
