@@ -138,6 +138,9 @@ class DecisionSink(Protocol):
     def note_verdicts(self, verdicts: Iterable[Verdict], situation: str = "") -> None:
         """Take verdicts that differ from those known, and record those that have lasted by now."""
 
+    def digest_situation(self, situation: Situation) -> str:
+        """What records call a situation that something was decided from; empty when nothing is recorded."""
+
     def forget_verdicts(self, subject: str) -> None:
         """A pod or node is gone: nothing more will be found about it."""
 

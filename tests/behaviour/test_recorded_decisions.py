@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from dovetail.app.cluster_source import SeenCluster
+from dovetail.app.snapshot_file import encode_snapshot
+from dovetail.disruption.situation import Situation
+from dovetail.history.record import DecisionRecord
 from dovetail.history.recording.reader import RecordedLook
 from dovetail.play import play_scenario
 from dovetail.runtime.recording_folder import SUFFIX, read_recording
+from dovetail.settings import Settings
 from dovetail.sim.scenario import Scenario
 from dovetail.sim.scenario_file import read_scenario
 from support.commands import dovetail
@@ -106,3 +113,58 @@ def test_segments_are_named_by_time_and_the_recording_is_whole(hours: Path) -> N
     told = dovetail("recording", "info", str(hours))
     assert told.code == 0, told.err
     assert "gaps       none" in told.out
+
+
+def print_commands(situation: Situation, file: Path) -> list[dict[str, Any]]:
+    """What `plan --disruption` prints of a situation, in a process that knows nothing else."""
+    file.write_bytes(encode_snapshot(SeenCluster(situation, {}, Settings(provider="kwok"))))
+    told = dovetail("plan", "--disruption", "--snapshot", str(file), "-o", "json")
+    assert told.code == 0, told.err
+    found: list[dict[str, Any]] = json.loads(told.out)["commands"]
+    return found
+
+
+def tell_printed(command: dict[str, Any]) -> str:
+    """A printed command in the words of a record."""
+    nodes, count = ", ".join(node["name"] for node in command["nodes"]), len(command["replacements"])
+    replaced = f" -> [{count} replacement{'s' if count != 1 else ''}]" if count else ""
+    saving = f"saves ${command['savingsHourly']:.4f} an hour"
+    return f"{command['reason']}, {command['decision']}: [{nodes}]{replaced}; {saving}"
+
+
+def list_records(looks: list[RecordedLook], kind: str) -> list[DecisionRecord]:
+    return [record for look in looks for record in look.records if record.kind == kind]
+
+
+@pytest.mark.spec("HI-2")
+@pytest.mark.parametrize("story", ["inflate", "diurnal-web"])
+def test_a_command_is_recorded_as_the_plan_of_its_situation_prints_it(
+    story: str, hours: Path, tmp_path: Path
+) -> None:
+    folder = hours
+    if story == "inflate":
+        folder = tmp_path / "recording"
+        play(story, folder)
+    looks = list(read_recording(str(folder)).looks())
+    seen = {look.digest: look.situation for look in looks if look.digest}
+    started = list_records(looks, "CommandStarted")
+    assert {record.reason for record in started} == {"Empty" if story == "inflate" else "Underutilized"}
+    for record in started:
+        printed = print_commands(seen[record.situation], tmp_path / "then.json")
+        assert record.message in map(tell_printed, printed), "decided and started are told as planned"
+        same = next(each for each in printed if tell_printed(each) == record.message)
+        assert record.price_before is not None
+        assert record.price_before == pytest.approx(same["costHourly"])
+        assert record.saving == pytest.approx(same["savingsHourly"])
+    decided = {record.id: record for record in list_records(looks, "CommandDecided")}
+    assert all(decided[record.parent].situation == record.situation for record in started)
+
+
+@pytest.mark.spec("HI-2")
+def test_orders_and_verdicts_name_the_situation_they_were_decided_in(hours: Path) -> None:
+    looks = list(read_recording(str(hours)).looks())
+    seen = {look.digest for look in looks if look.digest}
+    for kind in ("NodeOrdered", "PodPlaced", "NodeBlocked"):
+        found = list_records(looks, kind)
+        assert found
+        assert all(record.situation in seen for record in found)

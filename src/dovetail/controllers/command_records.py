@@ -12,6 +12,7 @@ from hashlib import sha256
 from dovetail.disruption.choose import DisruptionChoice
 from dovetail.disruption.command import Command, Method
 from dovetail.disruption.inputs import DisruptionInput
+from dovetail.disruption.situation import Situation
 from dovetail.history.drafts import of_choices, of_command, of_commands
 from dovetail.history.record import RecordDraft, RecordKind
 from dovetail.ports import Clock, DecisionSink
@@ -27,8 +28,10 @@ Choices = Sequence[tuple[Method, DisruptionChoice]]
 
 @dataclass(slots=True)
 class _OpenCommand:
-    """A command that is not over: what it is called, and its last record."""
+    """A command that is not over: as it was decided, in which situation, its name and its records."""
 
+    command: Command
+    situation: str
     name: str
     decided: str
     started: str = ""
@@ -45,21 +48,25 @@ class CommandRecords:
         # What the methods said of each node in the last whole pass: words are made only for what changed.
         self._said: dict[str, tuple[object, ...]] = {}
 
-    def note_decided(self, commands: Iterable[Command]) -> None:
-        """These are to be carried out, if a second look agrees."""
+    def note_decided(self, commands: Iterable[Command], situation: Situation | None = None) -> None:
+        """These were decided in this situation, and are to be carried out if a second look agrees."""
         self._open = {key: each for key, each in self._open.items() if each.started}
         if not self._history.recording:
             return
-        listed = list(commands)
+        listed, digest = list(commands), self._digest(situation)
         for command in listed:
-            self._decide_command(command)
-        self._history.note_verdicts(of_commands(listed, self._history.verdicts))
+            self._decide_command(command, digest)
+        self._history.note_verdicts(of_commands(listed, self._history.verdicts), digest)
 
-    def _decide_command(self, command: Command) -> _OpenCommand:
+    def _digest(self, situation: Situation | None) -> str:
+        return "" if situation is None else self._history.digest_situation(situation)
+
+    def _decide_command(self, command: Command, situation: str = "") -> _OpenCommand:
         keys = [candidate.key for candidate in command.candidates]
         name = sha256(" ".join((self._clock.now().isoformat(), *keys)).encode()).hexdigest()[:8]
+        draft = of_command(RecordKind.COMMAND_DECIDED, command, name)
         opened = _OpenCommand(
-            name, self._history.note_decision(of_command(RecordKind.COMMAND_DECIDED, command, name))
+            command, situation, name, self._history.note_decision(draft, situation=situation)
         )
         self._open |= dict.fromkeys(keys, opened)
         return opened
@@ -71,11 +78,22 @@ class CommandRecords:
             self._note(RecordKind.COMMAND_DROPPED, command, opened.name, opened.decided, which, why)
 
     def note_started(self, command: Command) -> str:
-        """Its nodes are marked; the id of the record, which causes what follows."""
+        """Its nodes are marked; the id of the record, which causes what follows.
+
+        It is told as it was decided, and as `plan --disruption` tells it of that situation. A second look may
+        leave nodes out of it; then it is told as it is, and as what it was decided.
+        """
         if not self._history.recording:
             return ""
         opened = self._open.get(command.candidates[0].key) or self._decide_command(command)
-        opened.started = self._note(RecordKind.COMMAND_STARTED, command, opened.name, opened.decided)
+        decided, whole = opened.command, len(command.candidates) == len(opened.command.candidates)
+        draft = of_command(
+            RecordKind.COMMAND_STARTED,
+            decided if whole else command,
+            opened.name,
+            why="" if whole else f"decided as {decided.sentence}; {decided.saving}",
+        )
+        opened.started = self._history.note_decision(draft, parent=opened.decided, situation=opened.situation)
         return opened.started
 
     def note_done(self, command: Command) -> None:
@@ -110,7 +128,9 @@ class CommandRecords:
             )
             self._history.note_decision(draft, parent=found.id)
 
-    def note_pass(self, inputs: DisruptionInput, choices: Choices) -> None:
+    def note_pass(
+        self, inputs: DisruptionInput, choices: Choices, situation: Situation | None = None
+    ) -> None:
         """All methods were asked and none has a command: why each node is blocked, where that changed."""
         if not self._history.recording:
             return
@@ -129,7 +149,7 @@ class CommandRecords:
         self._said = now
         if changed:
             verdicts = of_choices(inputs, choices, self._history.verdicts, changed)
-            self._history.note_verdicts(verdicts)
+            self._history.note_verdicts(verdicts, self._digest(situation) if verdicts else "")
 
     def settle_verdicts(self) -> None:
         """Record verdicts that have lasted by now, though nothing new is known."""

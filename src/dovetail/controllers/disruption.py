@@ -148,14 +148,14 @@ class DisruptionController:
             if not choice.commands:
                 continue
             restless = True
-            self._records.note_decided(choice.commands)
+            self._records.note_decided(choice.commands, self._find_situation(inputs))
             valid = await self._validate_commands(choice.commands)
             if valid:
                 # What could not be started left marks behind; the next turn takes them off.
                 return requeue_after(0) if await self._start_commands(valid) else SOON
             inputs = await self.build_input()
         if len(asked) == len(methods) and inputs is first:
-            self._records.note_pass(first, asked)
+            self._records.note_pass(first, asked, self._find_situation(first))
         if not restless:
             self._rest.remember_input(first, self._clock.monotonic())
         return requeue_after(self._seconds_until_next())
@@ -281,8 +281,13 @@ class DisruptionController:
 
     def _record_choice(self, question: str, inputs: DisruptionInput, choice: DisruptionChoice) -> None:
         """Hand the recording, if there is one, what a method saw and chose."""
-        if self._recording is not None and self._built is not None and self._built[0] is inputs:
-            self._recording.note_choice(self._built[1], question, choice)
+        situation = self._find_situation(inputs)
+        if self._recording is not None and situation is not None:
+            self._recording.note_choice(situation, question, choice)
+
+    def _find_situation(self, inputs: DisruptionInput) -> Situation | None:
+        """What an input was built from; None unless it is the one that was built last."""
+        return self._built[1] if self._built is not None and self._built[0] is inputs else None
 
     async def take_situation(self) -> Situation:
         """Everything that disruption decides from, as it is now."""

@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 
 from dovetail import metrics
+from dovetail.disruption.situation import Situation, digest_situation
 from dovetail.history.record import DecisionRecord, RecordDraft, RecordIds, RecordKind, stamp_record
 from dovetail.history.ring import HistoryRing
 from dovetail.history.verdicts import Verdict, VerdictFilter, VerdictKey
 from dovetail.logs import get_logger
 from dovetail.ports import Clock
+from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.settings import Settings
 
 __all__ = ["DecisionRecorder", "RecordListener"]
@@ -45,6 +47,8 @@ class DecisionRecorder:
         self.ring = HistoryRing(settings.history_keep, settings.history_most)
         self._causes = self.ring if self._kept else HistoryRing(most=LEAST)
         self._verdicts = VerdictFilter()
+        # Digests of the parts of the last situation: of the next, hardly any is new.
+        self._digests = DecisionCache()
         self._ids: RecordIds | None = None
         self._restored = ""
         self._since: datetime | None = None
@@ -111,6 +115,16 @@ class DecisionRecorder:
             return
         for each in settled:
             self._note_at(each.time, each.draft, "", each.situation)
+
+    def digest_situation(self, situation: Situation) -> str:
+        """What records call a situation that something was decided from; empty when nothing is recorded."""
+        if not self.recording:
+            return ""
+        try:
+            return digest_situation(situation, self._digests)
+        except Exception as error:  # noqa: BLE001 (what decides must not fail for what remembers)
+            self._report_failure("the digest of a situation", error)
+            return ""
 
     def forget_verdicts(self, subject: str) -> None:
         """A pod or node is gone: nothing more will be found about it."""

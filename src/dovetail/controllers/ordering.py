@@ -45,6 +45,8 @@ class NodeOrder:
     grace: str | None = None
     # The id of the record that it is ordered because of, if there is one.
     cause: str = ""
+    # The digest of what it was decided from.
+    situation: str = ""
 
 
 class NodeOrdering:
@@ -80,7 +82,8 @@ class NodeOrdering:
         self._check_limits(pool, order.what)
         claim = await self._kube.create(self._build_claim(pool, order))
         log_created_claim(claim)
-        self._history.note_decision(of_order(node, claim, order.reason), parent=order.cause)
+        draft = of_order(node, claim, order.reason)
+        self._history.note_decision(draft, parent=order.cause, situation=order.situation)
         # The next plan must see this node before the watch does, or it would order another.
         self._cluster.expect_claim(claim, await self._find_capacity(pool, node), order.pods)
         relaxed = claim.annotations.get(labels.MIN_VALUES_RELAXED, "false")

@@ -113,6 +113,8 @@ class Provisioner:
         # Zones in which nothing can be bought because they are shifted away, names by id.
         self._gates = context.gates
         self._recording = context.recording
+        # What the last plan was decided from, and its digest as soon as a record is to have it.
+        self._decided, self._digest = Situation(), ""
         self.times = PodTimes()
         self._changes = Changes(context.clock.monotonic)
         self._bad = SetAsideReporter(context.recorder, context.clock, self.name)
@@ -191,9 +193,16 @@ class Provisioner:
         if not count and not waiting:
             return None
         plan = await self._decide_plan(situation, count) if count else decide_plan(situation)
+        self._decided, self._digest = situation, ""
         if self._recording is not None:
             self._recording.note_plan(situation, plan)
         return plan
+
+    def _digest_decided(self) -> str:
+        """The digest of what the last plan was decided from, for records of what is new in it."""
+        if not self._digest:
+            self._digest = self._history.digest_situation(self._decided)
+        return self._digest
 
     async def take_situation(self) -> Situation:
         """Everything that buying nodes is decided from, as it is now."""
@@ -291,9 +300,8 @@ class Provisioner:
                 DECISION_SECONDS.observe(waited)
         if self._history.recording:
             found = of_plan(plan, self._history.verdicts, self._map_claims(plan.existing))
-            self._history.note_verdicts(
-                each for each in found if each.draft.subject.removeprefix("pod/") in real
-            )
+            verdicts = [each for each in found if each.draft.subject.removeprefix("pod/") in real]
+            self._history.note_verdicts(verdicts, self._digest_decided() if verdicts else "")
 
     def _map_claims(self, places: Iterable[str]) -> dict[str, str]:
         """The NodeClaim of each node."""
@@ -307,7 +315,7 @@ class Provisioner:
         except Refused as error:
             log_refused_claim(node, error, self._changes)
             pods = {pod.full_name: pod for pod in self._cluster.pending}
-            self._history.note_verdicts(of_refused_order(node, describe_error(error)))
+            self._history.note_verdicts(of_refused_order(node, describe_error(error)), self._digest_decided())
             for name in node.pods:
                 if name in pods:
                     self._tell_unschedulable(pods[name], describe_error(error))
@@ -316,7 +324,8 @@ class Provisioner:
         grace = self._options(self._clock.now()).default_termination_grace_period
         promised = self._list_real_pods(node.pods)
         cause = self._find_cause(promised)
-        claim = await self._ordering.order_node(NodeOrder(node, pods=promised, grace=grace, cause=cause))
+        order = NodeOrder(node, pods=promised, grace=grace, cause=cause, situation=self._digest_decided())
+        claim = await self._ordering.order_node(order)
         pods = {pod.full_name: pod for pod in self._cluster.pending}
         self._ordering.tell_ordered((pods[n] for n in node.pods if n in pods), claim.name)
 
