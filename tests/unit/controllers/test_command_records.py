@@ -90,7 +90,12 @@ def test_a_pass_that_says_nothing_new_digests_nothing(
     recorder: DecisionRecorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     digested: list[object] = []
-    monkeypatch.setattr(recorder, "digest_situation", lambda each: digested.append(each) or "a")
+
+    def digest(each: Situation, cache: object) -> str:
+        digested.append(each)
+        return "a"
+
+    monkeypatch.setattr("dovetail.controllers.history.digest_situation", digest)
     inputs = scene(state("node-0"), pools=[pool(nodes="0")])
     situation, choices = Situation(snapshot=inputs.snapshot), [(EMPTY, choose_empty_nodes(inputs))]
     records = CommandRecords(recorder, HandClock())
