@@ -185,9 +185,11 @@ class RecordingWriter:
         """A plan that was made of this Situation."""
         self._note_decision(situation, _NotedDecision(PLAN, plan, plan.timed_out))
 
-    def note_choice(self, situation: Situation, question: str, choice: DisruptionChoice) -> None:
+    def note_choice(
+        self, situation: Situation, question: str, choice: DisruptionChoice, timed_out: bool
+    ) -> None:
         """What a disruption method chose in this Situation; what becomes of the choice later is not seen."""
-        self._note_decision(situation, _NotedDecision(question, tuple(choice.commands), choice.timed_out))
+        self._note_decision(situation, _NotedDecision(question, tuple(choice.commands), timed_out))
 
     def note_look(self, situation: Situation) -> None:
         """A Situation that nothing was decided on."""
@@ -211,14 +213,22 @@ class RecordingWriter:
     async def run(self) -> None:
         """Write until cancelled; then what waits, and the segment's end."""
         await self._begun.wait()
+        writing: asyncio.Task[bool] | None = None
         try:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
-                await self._write_waiting()
+                # Not cancelled with this: bytes that were made and not written would tear the segment.
+                writing = asyncio.create_task(self._write_waiting())
+                if not await asyncio.shield(writing):
+                    self._wake.set()
+                    await self._clock.sleep(self._pause)
+                    self._pause = min(2 * self._pause, LAST_PAUSE)
         finally:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LAST_WRITE):
+                    if writing is not None:
+                        await writing
                     await self._finish()
 
     async def take_looks(self, take: TakeSituation) -> None:
@@ -276,8 +286,8 @@ class RecordingWriter:
             decisions=decisions + (before.decisions if before else 0),
         )
 
-    async def _write_waiting(self) -> None:
-        """Write all that waits; a failure costs the segment and what was taken for it."""
+    async def _write_waiting(self) -> bool:
+        """Write all that waits; a failure, which is False, costs the segment and what was taken for it."""
         while self._waiting:
             looks = list(self._waiting)
             self._waiting.clear()
@@ -291,10 +301,10 @@ class RecordingWriter:
             except (DovetailError, OSError) as error:
                 LOOKS.labels("failed").inc(len(looks))
                 self._abandon_segment(error)
+                return False
+            finally:
                 self._oldest = None
-                await self._clock.sleep(self._pause)
-                self._pause = min(2 * self._pause, LAST_PAUSE)
-            self._oldest = None
+        return True
 
     async def _write_look(self, look: _NotedLook) -> None:
         if self._segment is None or self._ends is None or look.at >= self._ends:

@@ -106,7 +106,7 @@ async def test_what_was_decided_stands_beside_what_was_seen() -> None:
     plan = Plan(unschedulable={"default/a": "no room"}, timed_out=True)
     writing.writer.note_plan(SEEN[0], plan)
     choice = DisruptionChoice(allowance=None)  # type: ignore[arg-type]
-    writing.writer.note_choice(SEEN[0], name_method(EMPTY), choice)
+    writing.writer.note_choice(SEEN[0], name_method(EMPTY), choice, timed_out=False)
     writing.writer.note_record(Stamping()(message="it went"))
     await writing.settle()
     (look,) = (await writing.stop()).looks()
@@ -219,6 +219,23 @@ async def test_looks_without_a_decision_are_dropped_when_writing_falls_behind() 
     dropped = [each for look in looks for each in look.dropped]
     assert sum(each.looks for each in dropped) == count_looks("dropped") - before == 11 - len(looks)
     assert writing.writer.measure_behind() == 0.0
+
+
+@pytest.mark.spec("TA-3")
+@in_virtual_time
+async def test_a_process_that_is_told_to_stop_while_it_writes_leaves_a_whole_segment() -> None:
+    async def slowly(work: Callable[[], R]) -> R:
+        made = work()
+        await asyncio.sleep(1)
+        return made
+
+    writing = Writing(in_thread=slowly)
+    writing.writer.note_plan(SEEN[0], Plan())
+    writing.writer.note_plan(SEEN[1], Plan())
+    await writing.settle(0.5)
+    reader = await writing.stop()
+    assert [look.situation for look in reader.looks()] == [strip(SEEN[0]), strip(SEEN[1])]
+    assert reader.list_gaps() == []
 
 
 @in_virtual_time
