@@ -306,5 +306,7 @@ class SituationSink(Protocol):
     def note_plan(self, situation: Situation, plan: Plan) -> None:
         """A plan that was made of this Situation."""
 
-    def note_choice(self, situation: Situation, question: str, choice: DisruptionChoice) -> None:
+    def note_choice(
+        self, situation: Situation, question: str, choice: DisruptionChoice, timed_out: bool
+    ) -> None:
         """What a disruption method, named by the question, chose in this Situation."""

@@ -26,6 +26,9 @@ from dovetail.disruption.choose import DisruptionChoice, order_methods
 from dovetail.disruption.command import (
     DRIFTED,
     EMPTY,
+    MANY,
+    MULTI,
+    REBALANCE,
     SINGLE,
     Command,
     ConsolidationVerdict,
@@ -65,6 +68,13 @@ VALIDATE_AFTER = 15.0
 # A sweep looks at these many nodes and then at more: what is found early need not wait for the rest.
 FIRST_PART, LARGEST_PART = 64, 4096
 DRIFT_SECONDS, MULTI_SECONDS, SINGLE_SECONDS, MANY_SECONDS = 60.0, 60.0, 180.0, 60.0
+TIME_LIMITS = {
+    DRIFTED: DRIFT_SECONDS,
+    MULTI: MULTI_SECONDS,
+    MANY: MANY_SECONDS,
+    SINGLE: SINGLE_SECONDS,
+    REBALANCE: SINGLE_SECONDS,
+}
 # A search that found nothing is repeated after this long even if nothing seems to have changed.
 MEMORY = 300.0
 
@@ -114,6 +124,7 @@ class DisruptionController:
         self._returned_zones = returned
         # For each method, the world in which it last found nothing, and when that was.
         self._quiet: dict[str, tuple[int, float]] = {}
+        self._turn_began = 0.0
         self._unseen: frozenset[str] = frozenset()
         self._rest = UnchangedCheck(MEMORY)
         self._cache = context.cache
@@ -162,7 +173,7 @@ class DisruptionController:
 
     def _list_methods(self) -> tuple[tuple[Method, RunMethod], ...]:
         """In order, each with its time limit; what is heavy is done by another process."""
-        now = self._clock.monotonic()
+        now = self._turn_began = self._clock.monotonic()
         drifted = partial(
             choose_drift,
             at_once=self.drift_at_once,
@@ -199,10 +210,15 @@ class DisruptionController:
         started = self._clock.monotonic()
         choice = await ask(inputs)
         if ask != self._choose_static_drift:
-            self._record_choice(name_method(method), inputs, choice)
+            self._record_choice(name_method(method), inputs, choice, self._is_cut_short(method, choice))
         self._events.report_choice(method, choice, self._clock.monotonic() - started)
         self._bad.report_all(choice.set_aside)
         return choice
+
+    def _is_cut_short(self, method: Method, choice: DisruptionChoice) -> bool:
+        """Whether a time limit may have had a say: some methods keep what they found until then."""
+        limit = TIME_LIMITS.get(method)
+        return choice.timed_out or (limit is not None and self._clock.monotonic() - self._turn_began >= limit)
 
     async def _sweep_candidates(
         self, inputs: DisruptionInput, should_stop: Callable[[], bool]
@@ -222,7 +238,7 @@ class DisruptionController:
     async def _choose_static_drift(self, inputs: DisruptionInput) -> DisruptionChoice:
         """Drift of static pools, as far as their limits leave room for a replacement beside each node."""
         choice = choose_static_drift(inputs)
-        self._record_choice(STATIC_DRIFT, inputs, choice)
+        self._record_choice(STATIC_DRIFT, inputs, choice, timed_out=False)
         by_pool: dict[str, list[Command]] = {}
         for command in choice.commands:
             by_pool.setdefault(command.candidates[0].pool.name, []).append(command)
@@ -279,11 +295,13 @@ class DisruptionController:
         self._built = inputs, situation
         return inputs
 
-    def _record_choice(self, question: str, inputs: DisruptionInput, choice: DisruptionChoice) -> None:
+    def _record_choice(
+        self, question: str, inputs: DisruptionInput, choice: DisruptionChoice, timed_out: bool
+    ) -> None:
         """Hand the recording, if there is one, what a method saw and chose."""
         situation = self._find_situation(inputs)
         if self._recording is not None and situation is not None:
-            self._recording.note_choice(situation, question, choice)
+            self._recording.note_choice(situation, question, choice, timed_out)
 
     def _find_situation(self, inputs: DisruptionInput) -> Situation | None:
         """What an input was built from; None unless it is the one that was built last."""

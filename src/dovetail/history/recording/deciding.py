@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from dovetail.disruption.choose import DisruptionChoice
@@ -27,7 +28,8 @@ __all__ = ["decide_again"]
 METHODS: Final[Mapping[str, Callable[[DisruptionInput], DisruptionChoice]]] = {
     "Empty/empty": choose_empty_nodes,
     STATIC_DRIFT: choose_static_drift,
-    "Drifted": choose_drift,
+    # As many as budgets let go, which is how the controller asks.
+    "Drifted": partial(choose_drift, at_once=None),
     "Underutilized/multi": choose_multi_node,
     "Underutilized/single": choose_single_node,
     "Underutilized/many": choose_split,
