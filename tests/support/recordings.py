@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from random import Random
@@ -21,7 +22,7 @@ from support.builders import NOW, daemonset, pod
 from support.disruption import pdb
 from support.sweeps import TYPES, changed, random_world
 
-__all__ = ["Look", "begin_segment", "random_looks", "read_back", "strip", "write_segments"]
+__all__ = ["Look", "begin_segment", "random_looks", "read_back", "strip", "unzip", "write_segments"]
 
 Look = tuple[datetime, Situation]
 ZONES = ("test-zone-1", "test-zone-2")
@@ -137,3 +138,13 @@ def read_back(segments: Iterable[bytes]) -> RecordingReader:
         return SegmentSource(f"segment-{number}", lambda: data)
 
     return RecordingReader(source(number, data) for number, data in enumerate(segments))
+
+
+def unzip(data: bytes) -> bytes:
+    """The text of a segment, or of several one after another."""
+    text, rest = b"", data
+    while rest:
+        member = zlib.decompressobj(31)
+        text += member.decompress(rest)
+        rest = member.unused_data
+    return text

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import zlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,7 +17,7 @@ from dovetail.history.recording.answers import answer_of_plan
 from dovetail.history.recording.editing import anonymise_segments, cut_segments
 from dovetail.history.recording.segment import split_segments
 from dovetail.history.recording.summary import summarise_recording
-from support.recordings import begin_segment, random_looks, read_back, strip, write_segments
+from support.recordings import begin_segment, random_looks, read_back, strip, unzip, write_segments
 
 SALT = b"salt"
 
@@ -33,15 +32,6 @@ def texts_of(value: Any) -> Iterator[str]:
     elif isinstance(value, list):
         for each in value:
             yield from texts_of(each)
-
-
-def unzip(data: bytes) -> bytes:
-    text, rest = b"", data
-    while rest:
-        member = zlib.decompressobj(31)
-        text += member.decompress(rest)
-        rest = member.unused_data
-    return text
 
 
 def names_in(situation: Situation) -> set[str]:
