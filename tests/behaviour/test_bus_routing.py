@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from typing import Any
 
 import pytest
 
+from dovetail.aws import Answer, aws_error
 from dovetail.bus.generate import (
     GeneratedEvent,
     GeneratedFleet,
@@ -18,7 +20,7 @@ from dovetail.bus.generate import (
 )
 from dovetail.bus.ports import BusTally
 from dovetail.sim.clock import VirtualClock, run_virtual
-from support.queues import BULK, DLQ, PARK, URGENT, FleetAws, expected
+from support.queues import BULK, CENTRAL, DLQ, PARK, URGENT, FleetAws, expected
 
 
 def one_warning(fleet: GeneratedFleet, instance: str, clock: VirtualClock) -> GeneratedEvent:
@@ -178,6 +180,61 @@ def test_a_warning_waits_hidden_while_it_is_held() -> None:
         assert len(aws.bodies("cluster-001")) == 1
         assert aws.bodies("cluster-000") == []
         assert ("broadcast_total",) not in counts.totals
+
+    run_virtual(story())
+
+
+@pytest.mark.parametrize(("rtt", "visibility", "parallel"), [(0.2, 2, 32), (0.5, 2, 32), (0.2, 2, 4)])
+def test_a_backlog_that_is_hidden_only_briefly_is_received_once(
+    rtt: float, visibility: int, parallel: int
+) -> None:
+    """Many receivers and a slow AWS: what is held must not come again from under the router."""
+
+    async def story() -> None:
+        fleet, clock, counts = GeneratedFleet.generate_fleet(40, 400), VirtualClock(), BusTally()
+        aws = FleetAws(fleet, clock, rtt=rtt, visibility=(visibility, visibility))
+        stream = generate_steady_stream(fleet, start=clock.now())
+        queued = [next(stream) for _ in range(1_500)]
+        for event in queued:
+            aws.put(event)
+        config = aws.config(receivers__urgent=32, receivers__bulk=32, parallel=parallel)
+        async with aws.routing(config, counts):
+            while aws.waiting():
+                await clock.sleep(0.5)
+                central = (message for name in CENTRAL for message in aws.queue(name).messages.values())
+                assert max((message.received for message in central), default=1) == 1
+
+        assert aws.received() == expected(fleet, queued)
+        assert aws.bodies(DLQ) == []
+        assert ("duplicates_total",) not in counts.totals
+
+    run_virtual(story())
+
+
+def test_a_warning_that_could_not_be_hidden_again_is_hidden_at_the_next_attempt() -> None:
+    async def story() -> None:
+        fleet, clock = GeneratedFleet.generate_fleet(2, 2), VirtualClock()
+        aws = FleetAws(fleet, clock)
+        aws.ec2_down = True
+        (mine,) = fleet.clusters["cluster-001"]
+        refused = iter([True, False] * 4)
+
+        async def call(service: str, operation: str, *rest: Any, **more: Any) -> Answer:
+            if operation == "ChangeMessageVisibilityBatch" and next(refused, False):
+                raise aws_error("sqs:ChangeMessageVisibilityBatch", "RequestThrottled", "slow down", 400)
+            return await unhindered(service, operation, *rest, **more)
+
+        unhindered = aws.call
+        aws.call = call  # type: ignore[method-assign]
+        async with aws.routing():
+            aws.put(one_warning(fleet, mine, clock))
+            await clock.sleep(50.0)
+            (message,) = aws.queue(URGENT).messages.values()
+            assert message.received == 1
+            aws.ec2_down = False
+            await aws.drained()
+
+        assert len(aws.bodies("cluster-001")) == 1
 
     run_virtual(story())
 

@@ -15,12 +15,12 @@ from typing import Any, Final, TypeVar
 from dovetail.aws.errors import AwsAbsent, AwsError, aws_error
 from dovetail.aws.port import Answer, Aws
 
-__all__ = ["BATCH", "LONG_POLL", "BatchAnswer", "SqsQueue", "split_batches"]
+__all__ = ["BATCH", "LONG_POLL", "PARALLEL", "BatchAnswer", "SqsQueue", "split_batches"]
 
 # What SQS takes in one request, and the longest it waits for a first message, in seconds.
 BATCH: Final = 10
 LONG_POLL: Final = 20
-PARALLEL = 16
+PARALLEL: Final = 16  # requests of a queue under way at once
 T = TypeVar("T")
 
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 from dovetail.aws import AwsError
 from dovetail.aws.sqs import BATCH, split_batches
@@ -21,7 +22,10 @@ __all__ = ["LaneWorker", "compute_window"]
 log = get_logger("bus")
 
 # Messages held in memory, per lane: SQS allows 120,000 in flight, and a crash returns all of these at once.
+# Fewer, when the queue is too slow to hide so many again within a round. A message is due when half its time
+# is over; with a look each eighth and a round of an eighth it is hidden again before seven eighths are.
 MOST_HELD = 20_000
+DUE, LOOK, HIDING = 1 / 2, 1 / 8, 1 / 8
 LINGER = 0.05  # how long an acknowledgement waits for nine others
 DELETERS = 16
 TROUBLE = 1.0
@@ -66,15 +70,18 @@ class LaneWorker:
         self._held: dict[str, tuple[ReceivedMessage, float]] = {}
         self.undeleted = UndeletedMessages(config["maxUndeleted"])
         self._receiving = 0
+        self._deleting = 0
         self._arrived = 0
         self._stopping = False
-        self._work: set[asyncio.Task[None]] = set()
+        self._work: set[asyncio.Task[Any]] = set()
         self._room.set()
 
     async def receive_messages(self) -> None:
-        """Poll for messages as long as there is room for them."""
+        """Poll for messages as long as what is held can be kept hidden until it is acted upon."""
         while not self._stopping:
-            await self._room.wait()
+            while not self._has_room(self._receiving + 1):
+                self._room.clear()
+                await self._room.wait()
             self._receiving += 1
             try:
                 got = await self._queue.receive(self._wait)
@@ -84,6 +91,7 @@ class LaneWorker:
                 continue
             finally:
                 self._receiving -= 1
+                self._room.set()
             if self._stopping:
                 await self._queue.hide(got, 0)
                 return
@@ -91,6 +99,11 @@ class LaneWorker:
             if self.lane is Lane.BULK and len(got) < BATCH:
                 # A quiet queue answers every poll with a message or two; a pause lets some gather.
                 await self._clock.sleep(min(PAUSE, self.window / 10))
+
+    def _has_room(self, receives: int) -> bool:
+        """Whether the messages of so many receives could be held too, and hidden again in time."""
+        most = min(MOST_HELD, self._queue.count_hideable(self._visibility * HIDING))
+        return len(self._held) + self._deleting + BATCH * receives <= max(most, BATCH)
 
     def _take_messages(self, got: list[ReceivedMessage]) -> None:
         if not got:
@@ -101,10 +114,10 @@ class LaneWorker:
         self._arrived += len(got)
         self._buffer += got
         self._some.set()
-        if len(self._buffer) >= self._batch.size:
+        # Where a batch finds no room to fill up in, half of what is held will do.
+        crowded = not self._has_room(1) and 2 * len(self._buffer) >= len(self._held)
+        if crowded or len(self._buffer) >= self._batch.size:
             self._full.set()
-        if len(self._held) >= MOST_HELD:
-            self._room.clear()
 
     async def collect_batches(self) -> None:
         """Make batches: when there are enough messages, or when the first has waited long enough."""
@@ -138,7 +151,7 @@ class LaneWorker:
                     self.settle_failed(message, self.lane is Lane.URGENT)
             raise
 
-    def _finish_task(self, task: asyncio.Task[None]) -> None:
+    def _finish_task(self, task: asyncio.Task[Any]) -> None:
         self._work.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("a batch met a bug; its messages come again", error=repr(task.exception()))
@@ -165,8 +178,7 @@ class LaneWorker:
 
     def _release_message(self, message: ReceivedMessage) -> None:
         self._held.pop(message.receipt, None)
-        if len(self._held) < MOST_HELD:
-            self._room.set()
+        self._room.set()
 
     async def delete_acknowledged(self) -> None:
         """Delete what is done, in tens."""
@@ -184,30 +196,31 @@ class LaneWorker:
             self._release_message(message)
         for some in split_batches(acks):
             await self._deleters.acquire()
+            self._deleting += len(some)
             task = asyncio.get_running_loop().create_task(self._queue.delete(some))
             self._work.add(task)
             task.add_done_callback(partial(self._finish_delete, some))
 
     def _finish_delete(self, messages: Sequence[ReceivedMessage], task: asyncio.Task[None]) -> None:
         self._deleters.release()
+        self._deleting -= len(messages)
+        self._room.set()
         self.undeleted.remove(each.receipt for each in messages)
         self._finish_task(task)
 
     async def keep_hidden(self) -> None:
         """Keep what is held from being seen by others."""
         while True:
-            await self._clock.sleep(self._visibility / 4)
+            await self._clock.sleep(self._visibility * LOOK)
             now = self._clock.monotonic()
-            old = [
+            due = [
                 message
                 for message, since in self._held.values()
-                if now - since >= self._visibility / 2 - 0.01
+                if now - since >= self._visibility * DUE - 0.01
             ]
-            if old:
-                await self._queue.hide(old, self._visibility)
-                for message in old:
-                    if message.receipt in self._held:
-                        self._held[message.receipt] = (message, now)
+            for message in await self._queue.hide(due, self._visibility):
+                if message.receipt in self._held:
+                    self._held[message.receipt] = (message, now)
 
     async def adapt_window(self) -> None:
         """Fit the window of the bulk lane to the traffic; warnings always wait the same."""

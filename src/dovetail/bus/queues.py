@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dovetail.aws import Aws, AwsAbsent, AwsDenied
-from dovetail.aws.sqs import LONG_POLL, BatchAnswer, SqsQueue
+from dovetail.aws.sqs import BATCH, LONG_POLL, PARALLEL, BatchAnswer, SqsQueue, split_batches
 from dovetail.bus.events import ReceivedMessage
 from dovetail.bus.ports import BusClock
 from dovetail.errors import Misconfigured
@@ -32,6 +32,7 @@ RECEIVES = {
     "MessageAttributeNames": ["dt.hops"],
 }
 TOO_OFTEN = 2
+BRIEFEST, FADING = 0.001, 0.8
 
 
 async def find_queue_url(aws: Aws, name: str) -> str:
@@ -103,6 +104,7 @@ class SourceQueue:
     def __init__(self, aws: Aws, url: str, *, clock: BusClock) -> None:
         self.url, self._clock = url, clock
         self._queue = SqsQueue(aws, url=url, receives=RECEIVES)
+        self._call_seconds = 0.0
 
     async def receive(self, wait: int = LONG_POLL) -> list[ReceivedMessage]:
         """Up to ten messages, or none after a long poll."""
@@ -112,15 +114,36 @@ class SourceQueue:
 
     async def read_visibility(self) -> int:
         """How long the queue hides a message that was received."""
-        return await self._queue.read_visibility()
+        began = self._clock.monotonic()
+        visibility = await self._queue.read_visibility()
+        self._record_calls(1, began)
+        return visibility
 
     async def delete(self, messages: Sequence[ReceivedMessage]) -> None:
         """Let them go for good. One that stays comes again and is recognised as delivered."""
-        self._report_refusals(await self._queue.delete([each.receipt for each in messages]))
+        began = self._clock.monotonic()
+        answers = await self._queue.delete([each.receipt for each in messages])
+        self._record_calls(len(answers), began)
+        self._report_refusals(answers)
 
-    async def hide(self, messages: Sequence[ReceivedMessage], seconds: int) -> None:
-        """Let them be seen again after so many seconds."""
-        self._report_refusals(await self._queue.hide([each.receipt for each in messages], seconds))
+    async def hide(self, messages: Sequence[ReceivedMessage], seconds: int) -> list[ReceivedMessage]:
+        """Let them be seen again after so many seconds; returns those that the queue was told of."""
+        began = self._clock.monotonic()
+        answers = await self._queue.hide([each.receipt for each in messages], seconds)
+        self._record_calls(len(answers), began)
+        self._report_refusals(answers)
+        told = zip(split_batches(messages), answers, strict=True)
+        return [each for some, answer in told if answer.error is None for each in some]
+
+    def count_hideable(self, seconds: float) -> int:
+        """How many messages can be hidden within so many seconds, at the pace of the latest calls."""
+        return int(BATCH * PARALLEL * seconds / max(self._call_seconds, BRIEFEST))
+
+    def _record_calls(self, calls: int, began: float) -> None:
+        """Remember how long a call takes: a slower one counts at once, faster ones bit by bit."""
+        if calls:
+            took = (self._clock.monotonic() - began) / -(-calls // PARALLEL)
+            self._call_seconds = max(took, FADING * self._call_seconds + (1 - FADING) * took)
 
     def _report_refusals(self, answers: Iterable[BatchAnswer]) -> None:
         for each in answers:
