@@ -22,7 +22,7 @@ from dovetail.aws.eventbridge import READINGS
 from dovetail.bus.config import read_config
 from dovetail.bus.daemon import RouterDaemon
 from dovetail.bus.ports import BusTally, RouterContext
-from dovetail.providers.aws import AwsProvider
+from dovetail.providers.aws.provider import AwsProvider
 from dovetail.runtime import logs
 from dovetail.settings import read_settings
 from dovetail.sim.aws import SimulatedAws

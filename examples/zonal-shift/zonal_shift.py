@@ -15,7 +15,7 @@ from typing import Any
 
 from dovetail.api.crds import build_manifests, build_zonal_manifest
 from dovetail.app.controller import Dovetail
-from dovetail.providers.aws import AwsProvider
+from dovetail.providers.aws.provider import AwsProvider
 from dovetail.runtime import logs
 from dovetail.settings import read_settings
 from dovetail.sim.aws import SimulatedAws

@@ -17,8 +17,7 @@ from dovetail.api.nodeclass import KWOKNodeClass
 from dovetail.app.controller import Dovetail
 from dovetail.controllers.provider_port import ProviderContext
 from dovetail.providers import factory
-from dovetail.providers.kwok import KwokProvider
-from dovetail.providers.kwok.provider import KwokCloud
+from dovetail.providers.kwok.provider import KwokCloud, KwokProvider
 from dovetail.settings import read_settings
 from dovetail.sim.clock import VirtualClock, run_virtual
 from dovetail.sim.kube.apiserver import ApiServer

@@ -116,7 +116,7 @@ async def _provider(aws: Aws) -> Ec2:
         recorder=noted,
         cache=caches.__getitem__,  # type: ignore[arg-type]
     )
-    from dovetail.providers.aws import AwsProvider
+    from dovetail.providers.aws.provider import AwsProvider
 
     provider = AwsProvider(given, aws)
     return Ec2(aws, clock, provider, classes, pools, claims, overlays, noted, set())  # type: ignore[arg-type]

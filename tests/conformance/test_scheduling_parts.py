@@ -17,7 +17,7 @@ from dovetail.scheduling.model.instance_types import InstanceType, Offering, Ove
 from dovetail.scheduling.model.requirements import Requirements, Values, build_entries, describe_values
 from dovetail.scheduling.sequential.schedule import schedule_pods
 from dovetail.sim.clock import VirtualClock
-from dovetail.state import Cluster
+from dovetail.state.cluster import Cluster
 from support.builders import node
 from support.manifests import amounts, read, read_pod
 from support.vectors import cases

@@ -21,7 +21,7 @@ from dovetail.api.crds import build_manifests
 from dovetail.app.controller import Dovetail
 from dovetail.aws import Answer, Aws
 from dovetail.errors import DovetailError
-from dovetail.providers.aws import AwsProvider
+from dovetail.providers.aws.provider import AwsProvider
 from dovetail.providers.aws.tags import NODECLAIMS_TAG
 from dovetail.runtime.metrics import PANICS
 from dovetail.settings import read_settings

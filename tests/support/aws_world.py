@@ -17,7 +17,7 @@ from typing import Any
 
 from dovetail.api.crds import build_manifests
 from dovetail.app.controller import Dovetail
-from dovetail.providers.aws import AwsProvider
+from dovetail.providers.aws.provider import AwsProvider
 from dovetail.settings import read_settings
 from dovetail.sim.aws.ec2.node_join import NodeJoiner
 from dovetail.sim.clock import VirtualClock

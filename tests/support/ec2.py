@@ -31,8 +31,8 @@ from dovetail.api.overlay import NodeOverlay
 from dovetail.aws import Answer
 from dovetail.controllers.provider_port import ProviderContext
 from dovetail.ports import Instance
-from dovetail.providers.aws import AwsProvider
 from dovetail.providers.aws.cloud import AwsCloud
+from dovetail.providers.aws.provider import AwsProvider
 from dovetail.runtime.kube import KubeClient
 from dovetail.scheduling.model.instance_types import InstanceType, Offering
 from dovetail.settings import read_settings

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from dovetail.api import labels
 from dovetail.app.controller import Dovetail, ProcessOptions
 from dovetail.aws import Answer
-from dovetail.providers.aws import AwsProvider
+from dovetail.providers.aws.provider import AwsProvider
 from dovetail.providers.aws.tags import NODECLAIMS_TAG
 from dovetail.runtime.kube import KubeClient
 from dovetail.runtime.leader import ElectionTerms, Elector

@@ -23,7 +23,7 @@ from dovetail.api.nodeclass import EC2NodeClass
 from dovetail.app.controller import Dovetail
 from dovetail.controllers.base import Controller, Result
 from dovetail.errors import DovetailError
-from dovetail.providers.aws import AwsProvider
+from dovetail.providers.aws.provider import AwsProvider
 from dovetail.settings import read_settings
 from dovetail.sim.clock import VirtualClock
 from dovetail.sim.kube.status import ApiError

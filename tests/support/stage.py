@@ -52,7 +52,7 @@ from dovetail.sim.kube.apiserver import ApiServer
 from dovetail.sim.kube.faults import ApiFaults
 from dovetail.sim.kube.status import ApiError
 from dovetail.sim.transport import LocalTransport
-from dovetail.state import Cluster
+from dovetail.state.cluster import Cluster
 from support import builders
 from support.cloud import FakeCloud
 from support.contexts import build_context

@@ -30,7 +30,8 @@ from dovetail.runtime.transport import Transport
 from dovetail.scheduling.model.device_objects import DeviceClass, ResourceClaim, ResourceSlice
 from dovetail.scheduling.model.snapshot import SchedulingOptions
 from dovetail.settings import Settings
-from dovetail.state import Capture, Cluster, ClusterStores, DeviceStores
+from dovetail.state.capture import Capture, ClusterStores, DeviceStores
+from dovetail.state.cluster import Cluster
 from dovetail.throttle import Throttle
 from dovetail.zonal.model.gates import ZoneGates
 

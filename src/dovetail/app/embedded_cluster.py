@@ -190,7 +190,7 @@ async def _run_controller(
 
 def _choose_provider(cluster: EmbeddedCluster) -> MakeProvider | None:
     """The simulated AWS is asked in this process; whoever comes from outside goes over its endpoint."""
-    from dovetail.providers.aws import AwsProvider
+    from dovetail.providers.aws.provider import AwsProvider
 
     beside = cluster.beside
     return (lambda given: AwsProvider(given, beside.aws)) if beside is not None else None

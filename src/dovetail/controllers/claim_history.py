@@ -22,7 +22,7 @@ from dovetail.controllers.ownership import Ownership
 from dovetail.history.drafts import of_claim
 from dovetail.history.record import RecordDraft, RecordKind
 from dovetail.ports import Clock, DecisionSink
-from dovetail.state import Cluster
+from dovetail.state.cluster import Cluster
 
 __all__ = ["ENDINGS", "ClaimHistory"]
 

@@ -21,7 +21,8 @@ from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.device_objects import ResourceSlice
 from dovetail.scheduling.model.snapshot import SchedulingOptions
 from dovetail.settings import Settings
-from dovetail.state import Capture, Cluster
+from dovetail.state.capture import Capture
+from dovetail.state.cluster import Cluster
 from dovetail.zonal.model.gates import ZoneGates
 
 __all__ = ["ControllerContext", "TerminationVolumes"]

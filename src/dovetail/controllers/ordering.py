@@ -25,7 +25,7 @@ from dovetail.history.drafts import of_order
 from dovetail.ports import Cloud, DecisionSink, Kube, Recorder
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.plan import NodeClaimOptions, PlannedNode
-from dovetail.state import Cluster
+from dovetail.state.cluster import Cluster
 
 __all__ = ["NodeOrder", "NodeOrdering", "hash_annotations"]
 

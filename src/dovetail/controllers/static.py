@@ -20,7 +20,8 @@ from dovetail.ports import Clock, DecisionSink, Kube
 from dovetail.scheduling.model.plan import PlannedNode
 from dovetail.scheduling.model.requirements import Requirements
 from dovetail.settings.durations import parse_or_never
-from dovetail.state import Cluster, TrackedNode
+from dovetail.state.cluster import Cluster
+from dovetail.state.tracked_node import TrackedNode
 
 __all__ = ["StaticDeprovisioning", "StaticProvisioning"]
 

@@ -16,7 +16,7 @@ from dovetail.api.nodepool import NodePool
 from dovetail.api.predicates import is_active, owned_by_daemonset, owned_by_node
 from dovetail.app.controller import Dovetail
 from dovetail.controllers.provider_port import MakeProvider
-from dovetail.providers.kwok import KwokProvider
+from dovetail.providers.kwok.provider import KwokProvider
 from dovetail.runtime.kube import KubeClient
 from dovetail.scheduling.model.snapshot import Snapshot
 from dovetail.scheduling.solve import compute_price_floor

@@ -13,7 +13,7 @@ from dovetail.api.crds import find_provider_api
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.controllers.provider_port import Indexes, MakeProvider, Provider, ProviderContext
 from dovetail.errors import Misconfigured
-from dovetail.providers.kwok import KwokProvider
+from dovetail.providers.kwok.provider import KwokProvider
 
 __all__ = ["MAKERS", "AwsReach", "ProviderMaker", "choose_provider", "list_provider_indexes"]
 
@@ -38,7 +38,7 @@ class ProviderMaker:
 
 
 def _make_aws(reach: AwsReach, given: ProviderContext) -> Provider:
-    from dovetail.providers.aws import AwsProvider
+    from dovetail.providers.aws.provider import AwsProvider
 
     try:
         from dovetail.aws.boto import BotoAws

@@ -20,7 +20,7 @@ from dovetail.controllers.context import ControllerContext
 from dovetail.controllers.provider_port import ProviderContext
 from dovetail.errors import InsufficientCapacity
 from dovetail.ports import Instance
-from dovetail.providers.kwok import KwokCloud, build_instance
+from dovetail.providers.kwok.provider import KwokCloud, build_instance
 from dovetail.scheduling.model.instance_types import InstanceType, Offering
 from dovetail.scheduling.model.requirements import Requirements
 from dovetail.sim.kube.store import ObjectStore, StoreEvent

@@ -9,11 +9,3 @@ decides nothing and writes nothing; it is touched on the event loop only, never 
     pod_times       when a pod was seen and placed   default_nodepool  a NodePool for who has none
     unreadable      what would be set aside          nodepool_change   what an edited NodePool does to nodes
 """
-
-from __future__ import annotations
-
-from dovetail.state.capture import Capture, ClusterStores, DeviceStores
-from dovetail.state.cluster import Cluster
-from dovetail.state.tracked_node import TrackedNode
-
-__all__ = ["Capture", "Cluster", "ClusterStores", "DeviceStores", "TrackedNode"]

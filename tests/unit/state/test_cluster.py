@@ -12,7 +12,7 @@ from dovetail.api import labels
 from dovetail.api.nodeclaim import NodeClaim, NodeClaimStatus
 from dovetail.api.pod import PodStatus
 from dovetail.scheduling.model import state_node as views
-from dovetail.state import Cluster
+from dovetail.state.cluster import Cluster
 from dovetail.state.tracked_node import TrackedNode
 from support.builders import NOW, amounts, daemonset, node, nodeclaim, owner, pod
 from support.stage import sample

@@ -35,7 +35,7 @@ from dovetail.errors import Gone
 from dovetail.history.drafts import of_claim
 from dovetail.history.record import RecordKind
 from dovetail.ports import Clock, Cloud, DecisionSink, Instance, Kube
-from dovetail.state import Cluster
+from dovetail.state.cluster import Cluster
 
 __all__ = ["InstanceGarbageCollection", "NodeClaimGarbageCollection", "StateGarbageCollection"]
 

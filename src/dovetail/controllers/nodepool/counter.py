@@ -15,7 +15,7 @@ from dovetail.controllers.base import DONE, Backoff, Cache, Result, Trigger, req
 from dovetail.controllers.ownership import Ownership
 from dovetail.errors import Gone
 from dovetail.ports import Kube
-from dovetail.state import Cluster
+from dovetail.state.cluster import Cluster
 
 if TYPE_CHECKING:
     from prometheus_client import Gauge

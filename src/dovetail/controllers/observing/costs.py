@@ -13,7 +13,7 @@ from dovetail.controllers.observing.series import GaugeSeries
 from dovetail.controllers.ownership import Ownership
 from dovetail.errors import DovetailError
 from dovetail.ports import Cloud
-from dovetail.state import Cluster
+from dovetail.state.cluster import Cluster
 
 __all__ = ["NodePoolPricing"]
 

@@ -19,7 +19,8 @@ from dovetail.scheduling.model.resources import (
     convert_to_nano,
     subtract_resources,
 )
-from dovetail.state import Cluster, TrackedNode
+from dovetail.state.cluster import Cluster
+from dovetail.state.tracked_node import TrackedNode
 
 __all__ = ["NodeGauges"]
 

@@ -13,7 +13,7 @@ from dovetail.api.pod import Pod
 from dovetail.controllers.base import DONE, Backoff, Cache, Result, Trigger
 from dovetail.controllers.observing.series import GaugeSeries
 from dovetail.ports import Clock
-from dovetail.state import Cluster
+from dovetail.state.cluster import Cluster
 from dovetail.state.pod_times import PodTimes
 
 __all__ = ["PodMetrics"]

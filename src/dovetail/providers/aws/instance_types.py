@@ -24,6 +24,7 @@ from dovetail.aws import Aws, list_pages
 from dovetail.errors import Retry
 from dovetail.ports import Clock
 from dovetail.providers.aws.catalog import NodeClassTerms, build_instance_type
+from dovetail.providers.aws.compatibility import find_class_incompatibility
 from dovetail.providers.aws.instance_type_info import (
     Accelerator,
     Gpu,
@@ -31,7 +32,7 @@ from dovetail.providers.aws.instance_type_info import (
     NeuronDevice,
     bundled_tables,
 )
-from dovetail.providers.aws.offerings import OfferingProvider, PurchaseTerms, find_class_incompatibility
+from dovetail.providers.aws.offerings import OfferingProvider, PurchaseTerms
 from dovetail.providers.aws.placement_groups import PlacementGroup
 from dovetail.providers.aws.queries import read_items
 from dovetail.providers.aws.ttl_cache import TtlCache

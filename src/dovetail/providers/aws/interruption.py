@@ -30,7 +30,7 @@ from dovetail.logs import build_reference, info
 from dovetail.ports import Clock, DecisionSink, Kube, Recorder
 from dovetail.providers.aws.capacity_reservations import CapacityReservationProvider
 from dovetail.providers.aws.unavailable_offerings import UnavailableOfferings
-from dovetail.state import Cluster
+from dovetail.state.cluster import Cluster
 
 __all__ = [
     "BY_INSTANCE",

@@ -15,6 +15,7 @@ from dovetail.api import labels
 from dovetail.api.nodeclass import EC2NodeClass, Subnet
 from dovetail.errors import BadInput
 from dovetail.providers.aws.catalog import NodeClassTerms, build_instance_type
+from dovetail.providers.aws.compatibility import find_incompatibility
 from dovetail.providers.aws.instance_type_info import (
     InstanceTypeInfo,
     bundled_facts,
@@ -22,7 +23,6 @@ from dovetail.providers.aws.instance_type_info import (
     bundled_regions,
     bundled_tables,
 )
-from dovetail.providers.aws.offerings import find_incompatibility
 from dovetail.scheduling.model.instance_types import InstanceType, Offering
 from dovetail.scheduling.model.requirements import NOTHING, Requirements, parse_values
 

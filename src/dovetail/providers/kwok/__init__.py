@@ -3,9 +3,3 @@
 A launch creates a Node and a deletion removes it, so it serves the embedded cluster and any real API
 server where kwok plays the kubelets. Nothing here costs money.
 """
-
-from __future__ import annotations
-
-from dovetail.providers.kwok.provider import KwokCloud, KwokProvider, build_instance
-
-__all__ = ["KwokCloud", "KwokProvider", "build_instance"]

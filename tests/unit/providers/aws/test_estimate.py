@@ -19,8 +19,8 @@ from dovetail.api.nodeclass import (
 )
 from dovetail.errors import BadInput
 from dovetail.providers.aws.catalog import NodeClassTerms
+from dovetail.providers.aws.compatibility import find_incompatibility
 from dovetail.providers.aws.instance_type_info import FAMILIES, bundled_facts, bundled_prices, bundled_regions
-from dovetail.providers.aws.offerings import find_incompatibility
 from dovetail.providers.aws.offline_catalog import estimate_spot, list_offline_types
 from dovetail.scheduling.model.instance_types import InstanceType
 
