@@ -32,6 +32,7 @@ COMMANDS = {
     "snapshot": "Save what Dovetail sees of a cluster, to plan and explain it later.",
     "record": "Record what a cluster looks like, to look at any moment of it later.",
     "recording": "Look into a recording of what decisions saw, or make another one of it.",
+    "replay": "Make recorded decisions again, and say what differs.",
     "simulate": "Play a scenario through with the real controllers, and say what it cost.",
     "install": "Show what installing Dovetail would change; with --yes, do it.",
     "migrate": "Check whether Dovetail can replace Karpenter here, and what changes.",

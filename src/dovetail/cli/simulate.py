@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
 from pathlib import Path
-from signal import SIGINT, default_int_handler, getsignal, signal
 from typing import Annotated, Any
 
 import msgspec
@@ -15,6 +13,7 @@ import typer
 
 from dovetail.cli.views.files import expect_writable, write_file
 from dovetail.cli.views.output import Output, OutputOption, print_note, print_structured, print_text
+from dovetail.cli.views.progress import count_interrupts, draw_bar, wipe_bar
 from dovetail.errors import BadInput, Misconfigured
 from dovetail.play import play_scenario
 from dovetail.runtime import logs
@@ -139,44 +138,27 @@ def _on_dask(stories: list[Scenario], address: str) -> list[RunReport]:
 
 def _say_runs(done: int, of: int) -> None:
     if sys.stderr.isatty():
-        _draw_bar(done / of, f"{done} of {of} runs")
+        draw_bar(done / of, f"{done} of {of} runs")
         if done == of:
-            _wipe_bar()
+            wipe_bar()
 
 
 def _play_one(story: Scenario) -> RunReport:
     """One run under the eyes of a person: a bar with the simulated date, and Ctrl-C for the report so far."""
     show = sys.stderr.isatty()
-    with _count_interrupts() as interrupted:
+    with count_interrupts() as interrupted:
 
         def told(share: float, moment: str) -> bool:
             if show:
-                _draw_bar(share, moment)
+                draw_bar(share, moment)
             return interrupted[0] > 0
 
         report = play_scenario(story, told)
     if show:
-        _wipe_bar()
+        wipe_bar()
     if interrupted[0]:
         print_note("stopped early; this is the report so far")
     return report
-
-
-@contextmanager
-def _count_interrupts() -> Iterator[list[int]]:
-    """Counts Ctrl-C instead of dying of the first; the second is obeyed at once."""
-    count, before = [0], getsignal(SIGINT)
-
-    def heard(number: int, frame: Any) -> None:
-        count[0] += 1
-        if count[0] > 1:
-            default_int_handler(number, frame)
-
-    signal(SIGINT, heard)
-    try:
-        yield count
-    finally:
-        signal(SIGINT, before)
 
 
 def _show_reports(reports: Sequence[RunReport], output: Output) -> None:
@@ -187,14 +169,3 @@ def _show_reports(reports: Sequence[RunReport], output: Output) -> None:
         print_text(render_text(reports[0]))
     else:
         print_text(render_side_by_side(reports))
-
-
-def _draw_bar(share: float, text: str) -> None:
-    filled = int(share * 30)
-    sys.stderr.write(f"\r{text:<18} [{'#' * filled}{'.' * (30 - filled)}] {share:4.0%}")
-    sys.stderr.flush()
-
-
-def _wipe_bar() -> None:
-    sys.stderr.write("\r" + " " * 64 + "\r")
-    sys.stderr.flush()

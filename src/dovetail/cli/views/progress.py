@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from signal import SIGINT, default_int_handler, getsignal, signal
 from types import TracebackType
+from typing import Any
 
-__all__ = ["ProgressBar"]
+__all__ = ["ProgressBar", "count_interrupts", "draw_bar", "wipe_bar"]
 
 PATIENCE = 1.0
 
@@ -79,3 +83,33 @@ class _Bar:
 
     def close(self) -> None:
         self._bar.stop()
+
+
+@contextmanager
+def count_interrupts() -> Iterator[list[int]]:
+    """Counts Ctrl-C instead of dying of the first; the second is obeyed at once."""
+    count, before = [0], getsignal(SIGINT)
+
+    def heard(number: int, frame: Any) -> None:
+        count[0] += 1
+        if count[0] > 1:
+            default_int_handler(number, frame)
+
+    signal(SIGINT, heard)
+    try:
+        yield count
+    finally:
+        signal(SIGINT, before)
+
+
+def draw_bar(share: float, text: str) -> None:
+    """Draw how much of something is over, and what moment it has reached, on one line of the terminal."""
+    filled = int(share * 30)
+    sys.stderr.write(f"\r{text:<18} [{'#' * filled}{'.' * (30 - filled)}] {share:4.0%}")
+    sys.stderr.flush()
+
+
+def wipe_bar() -> None:
+    """Wipe the line away."""
+    sys.stderr.write("\r" + " " * 64 + "\r")
+    sys.stderr.flush()
