@@ -41,6 +41,7 @@ ENDINGS = frozenset(
     )
 )
 LIFE = frozenset((RecordKind.NODE_READY, RecordKind.NODE_LAUNCHED, RecordKind.NODE_ORDERED))
+DRAINING = frozenset((RecordKind.NODE_DRAINING,))
 OPEN = frozenset((RecordKind.NODE_ORDERED, RecordKind.NODE_GONE))
 # The reason of what nobody here did: a person, another controller, or a process that was killed right after.
 DELETED = "Deleted"
@@ -103,7 +104,7 @@ class ClaimHistory:
 
     def find_draining(self, claim: NodeClaim) -> str:
         """The record of a node's drain: what its pods are evicted for."""
-        return self._history.find_cause(claim.name, frozenset((RecordKind.NODE_DRAINING,)))
+        return self._history.find_cause(claim.name, DRAINING)
 
     def _note_changes(self, claim: NodeClaim) -> None:
         if conditions.is_true(claim, LAUNCHED) and not self._is_noted(claim, RecordKind.NODE_LAUNCHED):
@@ -144,9 +145,8 @@ class ClaimHistory:
         cost = f", cost ${price * lived.total_seconds() / 3600:.2f}" if price is not None else ""
         if not self._history.find_cause(claim.name, LIFE) and self._is_known(claim):
             self._find_order(claim)
-        parent, reason = self.find_draining(claim), self._read_reason(claim)
-        if not parent:
-            parent, reason = self._find_end(claim)
+        drained = self._history.find_record(claim.name, DRAINING)
+        parent, reason = (drained.id, drained.reason) if drained is not None else self._find_end(claim)
         draft = of_claim(RecordKind.NODE_GONE, claim, reason, f"lived {format_length(lived)}{cost}")
         self._history.note_decision(
             replace(draft, price_before=price, price_after=None if price is None else 0.0), parent=parent
@@ -154,7 +154,7 @@ class ClaimHistory:
 
     def _note_found_gone(self, name: str) -> None:
         draft = RecordDraft(RecordKind.NODE_GONE, f"claim/{name}", DELETED, UNSEEN_END)
-        parent = self._history.find_cause(name, frozenset((RecordKind.NODE_DRAINING,)))
+        parent = self._history.find_cause(name, DRAINING)
         parent = parent or self._history.find_cause(name, ENDINGS) or self._history.find_cause(name, LIFE)
         self._history.note_decision(draft, parent=parent)
 

@@ -31,6 +31,8 @@ from dovetail.ports import Clock, DecisionSink, Kube, Recorder
 
 __all__ = ["DisruptionHistory", "DriftPausedConditions", "LostReplacements"]
 
+PAUSED = frozenset((RecordKind.DRIFT_PAUSED,))
+
 
 class DisruptionHistory:
     """Pools as disruption sees them: with the knobs settings turn for all, and the moves just made.
@@ -163,9 +165,10 @@ class DriftPausedConditions:
     def _note_drift(self, kind: RecordKind, pool: NodePool, reason: str, why: str) -> None:
         """Pauses and ends of pauses are links of one chain."""
         draft = RecordDraft(kind, f"pool/{pool.name}", reason, why, pool.name)
-        paused = frozenset((RecordKind.DRIFT_PAUSED,))
-        cause = self._history.find_cause(f"pool/{pool.name}", paused)
-        self._history.note_decision(draft, parent=cause if kind is RecordKind.DRIFT_RESUMED else "")
+        # Records are found by the names of nodes and pods, not of pools; of these there are few.
+        pauses = self._history.list_records(PAUSED) if kind is RecordKind.DRIFT_RESUMED else ()
+        causes = [each.id for each in pauses if each.subject == draft.subject]
+        self._history.note_decision(draft, parent=causes[-1] if causes else "")
 
     async def _write_condition(self, pool: NodePool, after: NodePool) -> bool:
         """Whether it was written: it said otherwise before, and nobody else wrote meanwhile."""

@@ -105,7 +105,7 @@ def build_controllers(parts: ControllerContext) -> ControllerSet:
         Consistency(p.kube, p.claims, p.nodes, p.ownership, p.clock, p.recorder, millicores=millicores),
         PodEvents(p.kube, p.nodes, p.claims, p.ownership, p.clock),
         NodeClaimGarbageCollection(p.kube, p.claims, p.nodes, p.cluster, p.cloud, p.ownership, p.history),
-        InstanceGarbageCollection(p.kube, p.cloud, p.claims, p.nodes, p.clock),
+        InstanceGarbageCollection(p.kube, p.cloud, p.nodes, p.clock, p.history),
         NodeClaimHydration(p.kube, p.claims, p.ownership, millicores=millicores),
         collected,
         NodePoolHash(p.kube, p.pools, p.claims, p.ownership),

@@ -30,6 +30,16 @@ LIMIT = 5_000
 # A record, its cause, and the cause of that: no chain is longer than this.
 MOST_CAUSES = 8
 _VERDICTS = frozenset(kind for kind in RecordKind if kind.group is RecordGroup.VERDICT)
+# What says which node a pod was to be on, was on or left: how that node ended is part of its history.
+_WHEREABOUTS = frozenset(
+    (
+        RecordKind.POD_PLACED,
+        RecordKind.POD_EVICTED,
+        RecordKind.POD_FORCED,
+        RecordKind.NODE_ORDERED,
+        RecordKind.NODE_DRAINING,
+    )
+)
 # What a name may be written with; `explain` takes the same.
 _PREFIXES = ("node/", "nodeclaim/", "claim/", "command/", "pod/", "zone/", "log/")
 
@@ -129,12 +139,16 @@ class HistoryRing:
         return True
 
     def find_records(self, query: HistoryQuery) -> list[DecisionRecord]:
-        """The records that match, newest first; with a name, the records that caused them are among them."""
+        """The records that match, newest first.
+
+        With a name, the records that caused them are among them; with a pod's, how its nodes ended.
+        """
         if query.name.startswith("pool/") and not query.pool:
             query = msgspec.structs.replace(query, name="", pool=query.name.removeprefix("pool/"))
         serials: Iterable[int] = self._entries
         if query.name:
-            serials = self._list_causes(self._list_serials(_strip_prefix(query.name)))
+            named = self._list_serials(_strip_prefix(query.name))
+            serials = self._list_causes([*named, *self._list_ends(named)])
         newest_first = sorted(serials, key=self._read_age, reverse=True)
         matching = (record for serial in newest_first for record in self._match_entry(serial, query))
         return list(islice(matching, max(0, min(query.limit, LIMIT))))
@@ -204,6 +218,22 @@ class HistoryRing:
 
     def _list_endings(self, name: str) -> list[str]:
         return [] if "/" in name else [full for full in self._by_name if full.endswith(f"/{name}")]
+
+    def _list_ends(self, serials: list[int]) -> list[int]:
+        """The ends of the nodes that pods of these records were on, as far as they are not among them."""
+        found: dict[int, None] = {}
+        for serial in serials:
+            if self._entries[serial].kind in _WHEREABOUTS:
+                record = _NAMES.decode(self._entries[serial].line)
+                for name in (*record.names, record.subject.partition("/")[2]):
+                    found |= dict.fromkeys(self._list_next_ends(name, serial))
+        return [*(found.keys() - set(serials))]
+
+    def _list_next_ends(self, name: str, after: int) -> Iterator[int]:
+        """The first end of a node of this name after that record: its name may be another's later."""
+        known = self._by_name.get(name, ())
+        ends = (each for each in ((known,) if isinstance(known, int) else known) if each > after)
+        return islice((each for each in ends if self._entries[each].kind is RecordKind.NODE_GONE), 1)
 
     def _list_causes(self, serials: list[int]) -> list[int]:
         """These records and those that caused them, each once."""

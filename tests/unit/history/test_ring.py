@@ -152,3 +152,19 @@ def test_a_query_by_name_reads_only_the_records_of_that_name(monkeypatch: pytest
     read.clear()
     assert len(subjects(ring, limit=20)) == 20
     assert len(read) <= 20
+
+
+@pytest.mark.spec("HI-7")
+def test_a_pod_finds_the_end_of_its_node_and_not_that_of_a_later_one_of_the_same_name() -> None:
+    stamp = Stamping()
+    placed = stamp(RecordKind.POD_PLACED, "pod/shop/web-7", names=("node-a", "default-x7k2p"))
+    ring = filled(
+        stamp(GONE, "node/node-a", names=("default-older",), seconds=-9),
+        placed,
+        stamp(GONE, "node/node-b", names=("default-other",), seconds=5),
+        stamp(GONE, "node/node-a", names=("default-x7k2p",), seconds=6),
+        stamp(GONE, "node/node-a", names=("default-later",), seconds=99),
+    )
+    found = ring.find_records(HistoryQuery(name="pod/shop/web-7"))
+    assert [record.names[-1] for record in found] == ["default-x7k2p", "default-x7k2p"]
+    assert [record.kind for record in found] == [GONE, RecordKind.POD_PLACED]

@@ -108,6 +108,7 @@ class NodeClaimGarbageCollection(PeriodicController):
 TOO_YOUNG = timedelta(seconds=30)
 EAGER_PASSES, EAGER_EVERY, INSTANCES_EVERY = 20, 10.0, 120.0
 INSTANCES_AT_ONCE = 100
+BEFORE_ORPHANED = frozenset((RecordKind.NODE_GONE, RecordKind.NODE_LAUNCHED, RecordKind.NODE_ORDERED))
 
 
 class InstanceGarbageCollection(PeriodicController):
@@ -117,13 +118,13 @@ class InstanceGarbageCollection(PeriodicController):
     backoff = Backoff(first=1.0, last=120.0)
 
     def __init__(
-        self, kube: Kube, cloud: Cloud, claims: Cache[NodeClaim], nodes: Cache[Node], clock: Clock
+        self, kube: Kube, cloud: Cloud, nodes: Cache[Node], clock: Clock, history: DecisionSink
     ) -> None:
         self._kube = kube
         self._cloud = cloud
-        self._claims = claims
         self._nodes = nodes
         self._clock = clock
+        self._history = history
         self._passes = 0
 
     async def reconcile(self, key: str) -> Result:
@@ -154,12 +155,21 @@ class InstanceGarbageCollection(PeriodicController):
         with suppress(Gone):
             await self._cloud.delete(stand_in)
             log_collected_instance(instance)
+            self._note_orphan(stand_in)
         for node in self._nodes.by(BY_PROVIDER_ID, instance.provider_id):
             try:
                 await self._kube.delete(node, guarded=True)
             except Gone:
                 continue
             log_collected_node(instance, node)
+
+    def _note_orphan(self, stand_in: NodeClaim) -> None:
+        """Its NodeClaim is gone, or was never heard of; what is known of that is the cause."""
+        told = f"the instance {stand_in.status.provider_id} has no NodeClaim"
+        self._history.note_decision(
+            of_claim(RecordKind.NODE_GIVEN_UP, stand_in, "Orphaned", told),
+            parent=self._history.find_cause(stand_in.name, BEFORE_ORPHANED),
+        )
 
 
 PATIENCE = 15.0
