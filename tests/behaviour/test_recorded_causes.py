@@ -138,14 +138,14 @@ async def test_drift_that_is_paused_is_resumed_because_its_nodes_came_up() -> No
     async with scene.running():
         scene.apply(asking(nodepool(consolidate_after="Never"), drift_pause_after="5m"), pod("web", cpu="1"))
         await scene.until(lambda: of_kind(records, "NodeReady"), 300)
-        waiting: list[tuple[NodeClaim, Instance]] = []
+        joining, waiting = scene.cloud.on_launch, list[tuple[NodeClaim, Instance]]()
         scene.cloud.on_launch = lambda claim, instance: waiting.append((claim, instance))
         scene.api.patch(POOLS, "default", {"spec": {"template": {"metadata": {"labels": {"new": "yes"}}}}})
         await scene.until(lambda: of_kind(records, "DriftPaused"), 1200)
         for claim, instance in waiting:
             if instance.provider_id in scene.cloud.instances:
                 scene.join(claim, instance)
-        scene.cloud.on_launch = lambda claim, instance: scene.join(claim, instance) and None
+        scene.cloud.on_launch = joining
         await scene.until(lambda: of_kind(records, "DriftResumed"), 1200)
     paused, resumed = of_kind(records, "DriftPaused")[-1], of_kind(records, "DriftResumed")[0]
     assert (paused.subject, paused.reason, paused.severity) == ("pool/default", "NodesNotReady", "warning")
