@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -81,6 +84,35 @@ def test_a_segment_cut_at_any_byte_is_read_as_far_as_it_is_whole(seed: int) -> N
         else:
             assert reader.troubles == ["segment-0: it is no segment of a recording"]
     assert most == len(looks)
+
+
+@pytest.mark.spec("TA-3")
+def test_a_small_segment_cut_at_every_byte_is_read_as_far_as_it_is_whole() -> None:
+    looks = random_looks(1, 3)
+    data = write_segments(looks)[0]
+    most = 0
+    for cut in range(len(data) + 1):
+        reader = read_back([data[:cut]])
+        found = [look.situation for look in reader.looks()]
+        assert found == [strip(seen) for _, seen in looks[: len(found)]], cut
+        assert len(found) >= most, cut
+        most = len(found)
+        whole = bool(reader.segments) and not reader.list_gaps()
+        assert not whole or len(data) - cut <= GZIP_END, cut
+        assert whole or cut < len(data)
+        assert reader.segments or reader.troubles, cut
+    assert most == len(looks)
+
+
+@pytest.mark.spec("TA-3")
+def test_processes_killed_while_they_record_lose_no_look_that_was_written(tmp_path: Path) -> None:
+    """More with DOVETAIL_RECORDINGS_KILLED."""
+    times = os.environ.get("DOVETAIL_RECORDINGS_KILLED", "12")
+    command = [sys.executable, "-m", "support.killed_recorder", str(tmp_path), times]
+    root = Path(__file__).parents[2]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join((str(root / "src"), str(root / "tests")))}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.spec("TA-3")

@@ -22,7 +22,16 @@ from support.builders import NOW, daemonset, pod
 from support.disruption import pdb
 from support.sweeps import TYPES, changed, random_world
 
-__all__ = ["Look", "begin_segment", "random_looks", "read_back", "strip", "unzip", "write_segments"]
+__all__ = [
+    "Look",
+    "begin_segment",
+    "different_looks",
+    "random_looks",
+    "read_back",
+    "strip",
+    "unzip",
+    "write_segments",
+]
 
 Look = tuple[datetime, Situation]
 ZONES = ("test-zone-1", "test-zone-2")
@@ -40,6 +49,14 @@ def random_looks(seed: int, count: int = 8) -> list[Look]:
         looks.append((at, situation))
         situation = _next_look(situation, chance)
     return looks
+
+
+def different_looks(seed: int, count: int) -> list[Situation]:
+    """So many Situations, each of which differs from the one before."""
+    return [
+        replace(situation, unseen=frozenset((str(number),)))
+        for number, (_, situation) in enumerate(random_looks(seed, count))
+    ]
 
 
 def _next_look(situation: Situation, chance: Random) -> Situation:

@@ -298,7 +298,7 @@ class RecordingWriter:
                     del looks[0]
                 await self._write_beside()
                 self._report_recovery()
-            except (DovetailError, OSError) as error:
+            except Exception as error:  # noqa: BLE001 (whatever it is, decisions go on)
                 LOOKS.labels("failed").inc(len(looks))
                 self._abandon_segment(error)
                 return False
@@ -378,7 +378,7 @@ class RecordingWriter:
             self._waiting.clear()
             await self._write_beside()
             await self._end_segment(self._clock.now())
-        except (DovetailError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 (it must not keep the process from ending)
             self._abandon_segment(error)
 
 

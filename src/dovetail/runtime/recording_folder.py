@@ -26,7 +26,7 @@ class RecordingFolder:
     def __init__(self, folder: Path, in_thread: RunBlocking) -> None:
         self._folder = folder
         self._in_thread = in_thread
-        self._file = -1
+        self._file, self._path, self._size = -1, folder, 0
 
     async def begin_segment(self, name: str) -> None:
         await self._in_thread(lambda: self._open(name))
@@ -43,12 +43,20 @@ class RecordingFolder:
     def _open(self, name: str) -> None:
         self._drop()
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._file = os.open(self._folder / f"{name}{SUFFIX}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        self._path, self._size = self._folder / f"{name}{SUFFIX}", 0
+        self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
 
     def _write(self, data: bytes) -> None:
         rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(self._file, rest) :]
+        try:
+            while rest:
+                rest = rest[os.write(self._file, rest) :]
+        except OSError:
+            if not self._size:
+                # Without its first look it says nothing, and a full disk would be tried again all night.
+                self._path.unlink(missing_ok=True)
+            raise
+        self._size += len(data)
 
     def _close(self) -> None:
         if self._file >= 0:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from msgspec.structs import replace
 
 from dovetail import metrics
 from dovetail.disruption.choose import DisruptionChoice
@@ -23,7 +22,7 @@ from dovetail.scheduling.model.plan import Plan
 from dovetail.sim.clock import VirtualClock
 from support.cluster import in_virtual_time
 from support.decision_records import Stamping
-from support.recordings import random_looks, read_back, strip
+from support.recordings import different_looks, random_looks, read_back, strip
 
 R = TypeVar("R")
 
@@ -94,10 +93,7 @@ class Writing:
 
 
 # Each differs from the one before.
-SEEN = [
-    replace(situation, unseen=frozenset((str(number),)))
-    for number, (_, situation) in enumerate(random_looks(5, 30))
-]
+SEEN = different_looks(5, 30)
 
 
 @in_virtual_time

@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from dovetail.aws import Aws, list_pages
+from dovetail.aws import Aws, AwsError, list_pages
 from dovetail.history.recording.reader import SegmentSource
 from dovetail.ports import Clock
 from dovetail.settings.decision_log import LogPlace
@@ -16,6 +16,7 @@ __all__ = ["RecordingBucket"]
 
 # A part is put when it has so many bytes, or when its segment ends. A look waits for five minutes at most.
 PART_BYTES, PART_SECONDS = 4 * 1024 * 1024, 300.0
+THERE_ALREADY = "PreconditionFailed"
 SUFFIX = ".dovetail-recording.gz"
 RunNow = Callable[[Coroutine[Any, Any, bytes]], bytes]
 """Waits for bytes where no event loop runs, as commands do."""
@@ -57,20 +58,21 @@ class RecordingBucket:
         if not self._waiting:
             return
         self._part += 1
-        await self._aws.call(
-            "s3",
-            "PutObject",
-            {
-                "Bucket": self._bucket,
-                "Key": f"{self._folder}{self._segment}/{self._part:06d}{SUFFIX}",
-                "Body": b"".join(self._waiting),
-                "IfNoneMatch": "*",
-                "ContentType": "application/gzip",
-                "ChecksumAlgorithm": "SHA256",
-            },
-        )
+        key, body = f"{self._folder}{self._segment}/{self._part:06d}{SUFFIX}", b"".join(self._waiting)
+        asked = {"Bucket": self._bucket, "Key": key, "Body": body, "IfNoneMatch": "*"}
+        asked |= {"ContentType": "application/gzip", "ChecksumAlgorithm": "SHA256"}
+        try:
+            await self._aws.call("s3", "PutObject", asked)
+        except AwsError as error:
+            # The answer to a put may be lost; what is there after the next try is this very part.
+            if error.code != THERE_ALREADY or not await self._holds(key, body):
+                raise
         self._waiting, self._size = [], 0
         self._put_at = self._clock.monotonic()
+
+    async def _holds(self, key: str, body: bytes) -> bool:
+        answer = await self._aws.call("s3", "GetObject", {"Bucket": self._bucket, "Key": key})
+        return bytes(answer["Body"]) == body
 
     async def list_segments(self, run: RunNow) -> list[SegmentSource]:
         """The segments of the recording, the oldest first; `run` waits for bytes when one is read."""
