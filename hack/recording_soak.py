@@ -1,5 +1,7 @@
 """Record a simulated day, and make every decision of it again in another process. Ends with 1 if one differs.
 
+Then `plan --disruption` is asked about the moment of each command, and must say what the history says.
+
 `--scenario` plays another one than the shipped day of a web fleet, `--to` keeps the recording.
 """
 
@@ -48,8 +50,11 @@ def main() -> int:
         path = os.pathsep.join((str(ROOT / "src"), str(ROOT / "tests")))
         # Another process, whose sets are ordered otherwise.
         env = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "42"}
-        command = [sys.executable, "-m", "support.remaking", str(folder)]
-        return subprocess.run(command, env=env, check=False).returncode
+        ended = [
+            subprocess.run([sys.executable, "-m", program, str(folder)], env=env, check=False).returncode
+            for program in ("support.remaking", "support.moments")
+        ]
+        return max(ended)
 
 
 if __name__ == "__main__":

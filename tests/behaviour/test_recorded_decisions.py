@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from dovetail import __version__
 from dovetail.app.cluster_source import SeenCluster
 from dovetail.app.snapshot_file import encode_snapshot
 from dovetail.disruption.situation import Situation
@@ -23,9 +24,11 @@ from dovetail.settings import Settings
 from dovetail.sim.scenario import Scenario
 from dovetail.sim.scenario_file import read_scenario
 from support.commands import dovetail
+from support.moments import compare_moments
 from support.remaking import remake_decisions
 
 ROOT = Path(__file__).parents[2]
+KEPT = ROOT / "tests" / "conformance" / "recordings" / __version__
 SCENARIOS = ROOT / "examples" / "scenarios"
 
 
@@ -95,6 +98,15 @@ def test_a_moment_of_a_recording_is_planned_as_it_was_decided(hours: Path, tmp_p
     assert commands
     for node in commands[0].nodes:
         assert node in told.out, told.out
+
+
+@pytest.mark.spec("TA-9")
+def test_every_command_of_the_history_is_what_the_plan_of_its_moment_says(hours: Path) -> None:
+    """The commands of a whole day: hack/recording_soak.py."""
+    for folder in (hours, KEPT):
+        found = compare_moments(str(folder))
+        assert found.other == []
+        assert found.commands >= 5
 
 
 @pytest.mark.spec("TA-6")

@@ -29,12 +29,20 @@ __all__ = ["NameHider", "hash_parts", "rank_parts"]
 HidePart = Callable[[str], str]
 _PARTS: Final = re.compile(r"([-./]+)")
 # Numbers shorter than an account's, amounts, percentages, durations, rates, times and schedules.
-_NUMBER = r"[+-]?[0-9]{1,9}(\.[0-9]{1,9})?"
-_LENGTH = rf"({_NUMBER}(h|ms|m|s|d))+"
+_NUMBER = r"[+-]?[0-9]{1,10}(\.[0-9]{1,9})?"
+_LENGTH = rf"({_NUMBER}(h|ms|us|ns|m|s|d))+"
+_TIME = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{5,18}(Z|[+-][0-9:]{4,6})?"
+_DAYS = "mon|tue|wed|thu|fri|sat|sun|jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec"
+_FIELD = rf"([0-9*,/?-]|{_DAYS}|{_DAYS.upper()}){{1,24}}"
 _PLAIN: Final = re.compile(
     rf"{_NUMBER}(%|n|u|m|k|[KMGTPE]i?)?|({_NUMBER}/)?{_LENGTH}"
-    r"|[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{5,18}(Z|[+-][0-9:]{4,6})?"
-    r"|([0-9*,/-]{1,12} ){4}[0-9*,/-]{1,12}"
+    rf"|{_TIME}|({_FIELD} ){{4}}{_FIELD}"
+    rf"|@(yearly|annually|monthly|weekly|daily|midnight|hourly|every {_LENGTH})"
+)
+# What decisions read in annotations of ours: words, amounts, and notes of when nodes moved or were lost.
+_NOTE: Final = re.compile(
+    rf"many|one|paused|go|ahead|[0-9.]{{1,20}}(e[+-]?[0-9]{{1,3}})?|{_TIME}=[0-9]{{1,9}}"
+    rf"|(Empty|Drifted|Underutilized)=[0-9]{{1,6}}@{_TIME}/[0-9]{{1,12}}"
 )
 _WORDS: Final = frozenset(
     (
@@ -43,6 +51,7 @@ _WORDS: Final = frozenset(
         *("system-cluster-critical", "system-node-critical", "ReplicaSet", "StatefulSet", "Deployment"),
     )
 )
+_OURS: Final = frozenset(("disruption.dovetail.sh", "scheduling.dovetail.sh"))
 # What fields of these names hold are words of Kubernetes, of drivers or of ours, or keys.
 _KEPT: Final = frozenset(
     (
@@ -169,6 +178,8 @@ class NameHider:
             named = {each.name: self._hide(getattr(value, each.name), each.name) for each in fields(value)}
             return type(value)(**named)
         if isinstance(value, Mapping):
+            if name == "annotations":
+                return {key: self._hide_annotation(key, each) for key, each in value.items()}
             named_keys = name in _NAMED
             return {
                 self.hide_name(key) if named_keys else key: self._hide(each) for key, each in value.items()
@@ -178,6 +189,12 @@ class NameHider:
         if isinstance(value, frozenset):
             return frozenset(self._hide(each, name) for each in value)
         return value
+
+    def _hide_annotation(self, key: str, text: str) -> str:
+        """What decisions read of it stays: another word there would hold up the pool."""
+        if key.partition("/")[0] in _OURS and all(map(_NOTE.fullmatch, text.split())):
+            return text
+        return self.hide_name(text)
 
     def _hide_text(self, text: str, name: str) -> str:
         if name in _BLANK:
