@@ -9,7 +9,8 @@
 
 Placeholders: Partition, Region, Account, Cluster, NodeRoleArn, QueueArn, ClusterArn; in the queue's policy
 also RuleArn, in whose place each kit says its own five rules; in that of the decision log LogBucketArn and
-LogFolder, which is where its keys begin.
+LogFolder, which is where its keys begin; in that of notifications TopicArn and BusArn, in whose place each
+kit says the topics and buses that it was told of.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from cloudformation import GetAtt, Ref, Sub, text
+from cloudformation import Equals, GetAtt, Join, Not, Ref, Sub, text
 from cloudformation_bus import bus_template
 from cloudformation_bus_cluster import bus_cluster_template
 from cloudformation_experiment import experiment_template
@@ -202,6 +203,14 @@ def decision_log_policy() -> list[Json]:
     ]
 
 
+def notification_policy() -> list[Json]:
+    """What sinks of notifications in AWS need: to publish to the topics and buses that are named."""
+    return [
+        _statement("AllowNotificationTopics", ["sns:Publish"], "${TopicArn}"),
+        _statement("AllowNotificationBuses", ["events:PutEvents"], "${BusArn}"),
+    ]
+
+
 def queue_policy() -> list[Json]:
     """Who may put messages into the interruption queue: EventBridge, for the five rules and for no other."""
     return [
@@ -228,6 +237,7 @@ def source() -> Json:
     return {
         "policies": policies(),
         "decisionLogPolicy": decision_log_policy(),
+        "notificationPolicy": notification_policy(),
         "queuePolicy": queue_policy(),
         "nodePolicies": list(NODE_POLICIES),
         "rules": {name: {"source": s, "detailType": d} for name, (s, d) in RULES.items()},
@@ -259,6 +269,19 @@ LOG_PARAMETERS = {
         "Default": "",
         "AllowedPattern": "([A-Za-z0-9!_.*'()=-]+/)*",
         "Description": "Prefix of its keys, with a slash at its end; empty for none",
+    },
+}
+
+SINK_PARAMETERS = {
+    "NotificationTopicArns": {
+        "Type": "CommaDelimitedList",
+        "Default": "",
+        "Description": "SNS topics that NOTIFY_FILE has sinks in, with commas between them; empty for none",
+    },
+    "NotificationBusArns": {
+        "Type": "CommaDelimitedList",
+        "Default": "",
+        "Description": "EventBridge buses that NOTIFY_FILE has sinks in, likewise",
     },
 }
 
@@ -303,6 +326,16 @@ def template() -> Json:
             "PolicyDocument": _document(decision_log_policy()),
         },
     }
+    for kind, statement in zip(("Topic", "Bus"), notification_policy(), strict=True):
+        allowed = statement | {"Resource": Ref(f"Notification{kind}Arns")}
+        resources[f"KarpenterControllerNotification{kind}Policy"] = {
+            "Type": "AWS::IAM::ManagedPolicy",
+            "Condition": f"HasNotification{kind}",
+            "Properties": {
+                "ManagedPolicyName": Sub(f"KarpenterControllerNotification{kind}Policy-${{ClusterName}}"),
+                "PolicyDocument": {"Version": "2012-10-17", "Statement": [allowed]},
+            },
+        }
     resources |= _queue()
     for name, (origin, detail) in RULES.items():
         target = {"Id": "KarpenterInterruptionQueueTarget", "Arn": GetAtt("KarpenterInterruptionQueue.Arn")}
@@ -317,8 +350,13 @@ def template() -> Json:
         "Parameters": {
             "ClusterName": {"Type": "String", "Description": "Name of the EKS cluster"},
             **LOG_PARAMETERS,
+            **SINK_PARAMETERS,
         },
-        "Conditions": {"HasDecisionLog": {"Fn::Not": [{"Fn::Equals": [Ref("DecisionLogBucket"), ""]}]}},
+        "Conditions": {
+            "HasDecisionLog": Not([Equals([Ref("DecisionLogBucket"), ""])]),
+            "HasNotificationTopic": Not([Equals([Join(["", Ref("NotificationTopicArns")]), ""])]),
+            "HasNotificationBus": Not([Equals([Join(["", Ref("NotificationBusArns")]), ""])]),
+        },
         "Resources": resources,
         "Outputs": _outputs(),
     }
@@ -380,6 +418,11 @@ def _outputs() -> Json:
         "Condition": "HasDecisionLog",
         "Value": Ref("KarpenterControllerDecisionLogPolicy"),
     }
+    for kind in ("Topic", "Bus"):
+        found[f"Notification{kind}PolicyArn"] = {
+            "Condition": f"HasNotification{kind}",
+            "Value": Ref(f"KarpenterControllerNotification{kind}Policy"),
+        }
     return found
 
 

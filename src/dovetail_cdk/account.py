@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from dovetail_cdk.jsii import Part, cdk, eks, events, iam, sqs
@@ -9,6 +10,8 @@ from dovetail_cdk.source import document, shared
 
 __all__ = ["ControllerPolicies", "ControllerRole", "InterruptionQueue", "NodeRole"]
 
+# What a sink in AWS is written with, by what is granted for it; in the order of the source.
+SINKS = {"NotificationTopic": "sns:", "NotificationBus": "eventbridge:"}
 IPV6_ACTIONS = ["ec2:AssignIpv6Addresses", "ec2:UnassignIpv6Addresses"]
 
 
@@ -35,7 +38,8 @@ class NodeRole(Part):
 class ControllerPolicies(Part):
     """The controller's policies: none for interruptions without a queue, and none in S3 without a bucket.
 
-    `decision_log` is where DECISION_LOG writes in S3: s3://bucket/prefix.
+    `decision_log` is where DECISION_LOG writes in S3: s3://bucket/prefix. `notifications` are the sinks in
+    AWS that NOTIFY_FILE has, as it has them: sns:<topic arn>, eventbridge:<bus arn>.
     """
 
     def __init__(
@@ -48,6 +52,7 @@ class ControllerPolicies(Part):
         queue_arn: str = "",
         named: bool = True,
         decision_log: str = "",
+        notifications: Sequence[str] = (),
     ) -> None:
         super().__init__(scope, id)
         stack = cdk.Stack.of(self)
@@ -67,6 +72,13 @@ class ControllerPolicies(Part):
             places["LogBucketArn"] = f"arn:{cdk.Aws.PARTITION}:s3:::{bucket}"
             places["LogFolder"] = f"{below}{cluster_name}/"
             granted["DecisionLog"] = shared()["decisionLogPolicy"]
+        for (area, way), statement in zip(SINKS.items(), shared()["notificationPolicy"], strict=True):
+            arns = [each.removeprefix(way) for each in notifications if each.startswith(way)]
+            # By place, and not in the text: an ARN may be known only when the stack is deployed.
+            named_arns = {f"{area}{number}": arn for number, arn in enumerate(arns)}
+            if arns:
+                places |= named_arns
+                granted[area] = [{**statement, "Resource": [f"${{{place}}}" for place in named_arns]}]
         self.by_area: dict[str, Any] = {}
         for area, statements in granted.items():
             if area == "Interruption" and not queue_arn:

@@ -50,6 +50,8 @@ def granted(aws: Any, *more: str) -> list[Json]:
         "ClusterArn": f"arn:aws:eks:{aws.region}:{aws.account}:cluster/{CLUSTER}",
         "LogBucketArn": "arn:aws:s3:::trail",
         "LogFolder": f"prod/{CLUSTER}/",
+        "TopicArn": f"arn:aws:sns:{aws.region}:{aws.account}:told",
+        "BusArn": f"arn:aws:events:{aws.region}:{aws.account}:event-bus/told",
     }
     text = POLICIES.read_text(encoding="utf-8")
     for name, value in filled.items():
@@ -155,6 +157,53 @@ async def test_a_decision_log_in_s3_needs_what_its_policy_grants_and_reads_back_
     assert len(terms) == 2
     assert "with what was read back" in terms[1].message
     assert terms[1].prev
+
+
+SINKS = """apiVersion: dovetail.sh/v1alpha1
+kind: Notify
+sinks:
+- {{name: topic, to: "sns:arn:aws:sns:{at}:told"}}
+- {{name: bus, to: "eventbridge:arn:aws:events:{at}:event-bus/told"}}
+"""
+
+
+@pytest.fixture
+def sinks(tmp_path: Path) -> Path:
+    """A file of sinks in AWS."""
+    file = tmp_path / "notify.yaml"
+    file.write_text(SINKS.format(at="us-west-2:111122223333"))
+    return file
+
+
+async def tell_of_a_node(file: Path, *more: str) -> tuple[AwsWorld, list[Json]]:
+    """A node is bought with the rights that are granted, and the sinks in AWS are to hear of it."""
+    world = AwsWorld(0, f"--notify-file={file}", types=TYPES)
+    await world.aws.call("sns", "CreateTopic", {"Name": "told"})
+    await world.aws.call("events", "CreateEventBus", {"Name": "told"})
+    world.aws.actions.clear()
+    statements = granted(world.aws, *more)
+    world.aws.principal = principal(world.aws, statements)
+    async with world.running():
+        world.default()
+        world.pods(1, cpu="1500m")
+        await world.until(lambda: world.placed() == 1 and world.ready() == 1, within=600)
+        await asyncio.sleep(30)
+    return world, statements
+
+
+@virtual
+async def test_sinks_in_aws_need_what_their_policy_grants(sinks: Path) -> None:
+    world, statements = await tell_of_a_node(sinks, "notificationPolicy")
+    assert refused(world) == set()
+    used = {each for each in world.aws.actions if each.startswith(("sns:", "events:"))}
+    assert used == {"sns:Publish", "events:PutEvents"}
+    assert used == {each for each in actions(statements) if each.startswith(("sns:", "events:"))}
+
+
+@virtual
+async def test_without_that_policy_the_sinks_hear_nothing_and_the_node_is_bought(sinks: Path) -> None:
+    world, _ = await tell_of_a_node(sinks)
+    assert {action for action, _ in refused(world)} == {"sns:Publish", "events:PutEvents"}
 
 
 async def _list_kept(bucket: LogBucket) -> AsyncIterator[DecisionRecord]:

@@ -14,7 +14,7 @@ from support.terraform import outputs
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def from_terraform(binary: str, where: Where, at: Path) -> dict[str, object]:
+def from_terraform(binary: str, where: Where, at: Path, **more: object) -> dict[str, object]:
     told = where.places
     variables = {
         "partition": where.partition,
@@ -23,6 +23,7 @@ def from_terraform(binary: str, where: Where, at: Path) -> dict[str, object]:
         "cluster_name": where.cluster,
         "node_role_arn": told["NodeRoleArn"],
         "queue_arn": told["QueueArn"],
+        **more,
     }
     policy = outputs(binary, "policies", variables, at)["controller_policy"]
     return dict(by_sid(json.loads(policy)["Statement"]))
@@ -39,6 +40,34 @@ def test_every_kit_grants_the_same(where: Where, terraform: str, node: str, tmp_
     assert from_cloudformation(where) == source
     assert from_terraform(terraform, where, tmp_path) == source
     assert from_template(stacks()["v1"], where) == source
+
+
+def test_every_kit_grants_a_log_and_sinks_the_same_where_it_is_told_of_them(
+    terraform: str, node: str, tmp_path: Path
+) -> None:
+    from support.cdk import SINKS, stacks
+
+    where = CLUSTERS[0]
+    topic, bus = (each.partition(":")[2] for each in SINKS)
+    log = {"LogBucketArn": "arn:aws:s3:::trail", "LogFolder": f"prod/{where.cluster}/"}
+    source = from_source(where, "decisionLogPolicy", "notificationPolicy", TopicArn=topic, BusArn=bus, **log)
+    asked = {
+        "decision_log_bucket": "trail",
+        "decision_log_prefix": "prod",
+        "notification_topic_arns": [topic],
+        "notification_bus_arns": [bus],
+    }
+    given = {
+        "DecisionLogBucket": "trail",
+        "DecisionLogPrefix": "prod/",
+        "NotificationTopicArns": topic,
+        "NotificationBusArns": bus,
+    }
+
+    assert {"AllowDecisionLogObjects", "AllowNotificationTopics", "AllowNotificationBuses"} <= set(source)
+    assert from_terraform(terraform, where, tmp_path, **asked) == source
+    assert from_cloudformation(where, **given) == source
+    assert from_template(stacks()["telling"], where) == source
 
 
 def test_the_cdks_own_policies_are_those_of_a_cluster_named_in_words(node: str) -> None:

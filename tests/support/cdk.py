@@ -23,10 +23,15 @@ from dovetail_cdk import (
 )
 from support.aws import CLUSTER
 
-__all__ = ["CHART", "app_with", "made_cluster", "stacks"]
+__all__ = ["CHART", "SINKS", "app_with", "made_cluster", "stacks"]
 
 Json = dict[str, Any]
 CHART = str(Path(__file__).resolve().parents[2] / "deploy" / "helm" / "dovetail")
+# Sinks of notifications that the stack `telling` may reach.
+SINKS = (
+    "sns:arn:aws:sns:us-west-2:111122223333:told",
+    "eventbridge:arn:aws:events:us-west-2:111122223333:event-bus/told",
+)
 POOL = {
     "requirements": [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"]}],
     "disruption": {"consolidationPolicy": "WhenUnderutilized", "consolidateAfter": "1m"},
@@ -115,12 +120,13 @@ def stacks() -> dict[str, Json]:
     KarpenterAddOn().deploy(ClusterInfo(cluster("plain"), "1.31"))
     _account(cdk.Stack(app, "account"), "demo")
     _account(cdk.Stack(app, "living"), CLUSTER)
+    _account(cdk.Stack(app, "telling"), "demo", decision_log="s3://trail/prod", notifications=SINKS)
     _bus(cdk.Stack(app, "bus"))
     assembly = app.synth()
     return {each.stack_name: each.template for each in assembly.stacks}
 
 
-def _account(stack: Any, cluster: str) -> None:
+def _account(stack: Any, cluster: str, **more: Any) -> None:
     role = NodeRole(stack, "NodeRole", role_name=f"KarpenterNodeRole-{cluster}").role
     queue = InterruptionQueue(stack, "Interruption", queue_name=cluster).queue
     policies = ControllerPolicies(
@@ -129,6 +135,7 @@ def _account(stack: Any, cluster: str) -> None:
         cluster_name=cluster,
         node_role_arn=role.role_arn,
         queue_arn=queue.queue_arn,
+        **more,
     )
     ControllerRole(
         stack, "Controller", cluster_name=cluster, policies=policies, role_name=f"{cluster}-karpenter"

@@ -64,22 +64,29 @@ def _even(value: Any) -> Any:
     return [value]
 
 
-def from_source(where: Where, **named: str) -> dict[str, Json]:
-    """What the one source says; `named` where a kit names its things otherwise."""
-    text = json.dumps(json.loads((ROOT / "deploy" / "iam" / "controller.json").read_text())["policies"])
+def from_source(where: Where, *more: str, **named: str) -> dict[str, Json]:
+    """What the one source says; `named` where a kit names its things otherwise.
+
+    `more` are the policies that are granted only if asked for.
+    """
+    source = json.loads((ROOT / "deploy" / "iam" / "controller.json").read_text())
+    text = json.dumps([*source["policies"].values(), *(source[name] for name in more)])
     for name, value in {**where.places, **named}.items():
         text = text.replace(f"${{{name}}}", value)
-    return by_sid(each for area in json.loads(text).values() for each in area)
+    return by_sid(each for area in json.loads(text) for each in area)
 
 
-def from_cloudformation(where: Where) -> dict[str, Json]:
+def from_cloudformation(where: Where, **parameters: str) -> dict[str, Json]:
+    """What the stack grants; with parameters, also what it grants by condition."""
     template = loaded((ROOT / "deploy" / "cloudformation" / "dovetail.yaml").read_text())
     made = {
         "ClusterName": where.cluster,
         "KarpenterNodeRole.Arn": where.places["NodeRoleArn"],
         "KarpenterInterruptionQueue.Arn": where.places["QueueArn"],
+        **parameters,
     }
-    return by_sid(each for listed in policies(template, where.stack(**made)).values() for each in listed)
+    found = policies(template, where.stack(**made), conditional=bool(parameters))
+    return by_sid(each for listed in found.values() for each in listed)
 
 
 def from_template(template: Json, where: Where) -> dict[str, Json]:

@@ -91,11 +91,11 @@ def hub_queue_policy(resources: Json, place: Place) -> str:
     return str(resolved({"Fn::Sub": [text, named]}, place))
 
 
-def policies(template: Json, place: Place) -> dict[str, list[Json]]:
-    """Statements of every managed policy that is made in any case, by its name."""
+def policies(template: Json, place: Place, *, conditional: bool = False) -> dict[str, list[Json]]:
+    """Statements of every managed policy that is made in any case, by its name; or of all of them."""
     found = {}
     for each in template["Resources"].values():
-        if each["Type"] == "AWS::IAM::ManagedPolicy" and "Condition" not in each:
+        if each["Type"] == "AWS::IAM::ManagedPolicy" and (conditional or "Condition" not in each):
             document = resolved(each["Properties"]["PolicyDocument"], place)
             document = json.loads(document) if isinstance(document, str) else document
             found[resolved(each["Properties"]["ManagedPolicyName"], place)] = document["Statement"]

@@ -41,6 +41,8 @@ module "policies" {
   rule_name_prefix          = var.rule_name_prefix
   decision_log_bucket       = var.decision_log_bucket
   decision_log_prefix       = var.decision_log_prefix
+  notification_topic_arns   = var.notification_topic_arns
+  notification_bus_arns     = var.notification_bus_arns
   ami_id_ssm_parameter_arns = var.ami_id_ssm_parameter_arns
   more_statements           = [for statement in coalesce(var.iam_policy_statements, []) : jsonencode(statement)]
   more_queue_statements     = [for statement in coalesce(var.queue_policy_statements, {}) : jsonencode(statement)]

@@ -298,3 +298,15 @@ variable "decision_log_prefix" {
   type        = string
   default     = ""
 }
+
+variable "notification_topic_arns" {
+  description = "SNS topics that NOTIFY_FILE has sinks in; publishing to them is granted"
+  type        = list(string)
+  default     = []
+}
+
+variable "notification_bus_arns" {
+  description = "EventBridge buses that NOTIFY_FILE has sinks in; putting events on them is granted"
+  type        = list(string)
+  default     = []
+}

@@ -60,6 +60,18 @@ variable "decision_log_prefix" {
   default     = ""
 }
 
+variable "notification_topic_arns" {
+  description = "SNS topics that NOTIFY_FILE has sinks in; publishing to them is granted"
+  type        = list(string)
+  default     = []
+}
+
+variable "notification_bus_arns" {
+  description = "EventBridge buses that NOTIFY_FILE has sinks in; putting events on them is granted"
+  type        = list(string)
+  default     = []
+}
+
 variable "more_statements" {
   description = "More statements of the controller's policy, each as JSON"
   type        = list(string)
@@ -87,6 +99,8 @@ locals {
 
     LogBucketArn = "arn:${var.partition}:s3:::${var.decision_log_bucket}"
     LogFolder    = "${join("/", compact([trim(var.decision_log_prefix, "/"), var.cluster_name]))}/"
+    TopicArn     = ""
+    BusArn       = ""
   }))
 
   rules = {
@@ -115,6 +129,12 @@ locals {
   log_statements = var.decision_log_bucket == "" ? [] : [
     for statement in local.shared.decisionLogPolicy : jsonencode(statement)
   ]
+  # Each kind of sink is granted where there is one: topics first, as in the source.
+  sink_arns = [var.notification_topic_arns, var.notification_bus_arns]
+  sink_statements = [
+    for number, statement in local.shared.notificationPolicy : jsonencode(merge(statement, { Resource = local.sink_arns[number] }))
+    if length(local.sink_arns[number]) > 0
+  ]
   queue_statements = [
     for statement in local.shared.queuePolicy : jsonencode(merge(
       { Sid = "SqsWrite" },
@@ -126,7 +146,7 @@ locals {
 
 output "controller_policy" {
   description = "The controller's policy, as JSON"
-  value       = "{\"Version\":\"2012-10-17\",\"Statement\":[${join(",", concat(local.statements, local.log_statements, var.more_statements))}]}"
+  value       = "{\"Version\":\"2012-10-17\",\"Statement\":[${join(",", concat(local.statements, local.log_statements, local.sink_statements, var.more_statements))}]}"
 }
 
 output "queue_policy" {

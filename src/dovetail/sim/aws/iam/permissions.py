@@ -361,6 +361,18 @@ def _list_bucket_needs(request: AwsRequest) -> Iterator[Need]:
         yield Need(f"s3:{request.operation}", f"{bucket}/{key}" if key else bucket)
 
 
+def _list_topic_needs(request: AwsRequest) -> Iterator[Need]:
+    yield Need("sns:Publish", request.get("TopicArn", ""))
+
+
+def _list_bus_needs(request: AwsRequest) -> Iterator[Need]:
+    """Every entry needs its bus, which is named or said by its ARN."""
+    for entry in request.get("Entries", ()):
+        bus = entry.get("EventBusName") or "default"
+        own = f"arn:aws:events:{request.region}:{request.account}:event-bus/{bus}"
+        yield Need("events:PutEvents", bus if bus.startswith("arn:") else own)
+
+
 SPECIAL: dict[tuple[str, str], Callable[[AwsRequest], Iterator[Need]]] = {
     ("ec2", "CreateFleet"): _create_fleet,
     ("ec2", "RunInstances"): _run_instances,
@@ -368,6 +380,8 @@ SPECIAL: dict[tuple[str, str], Callable[[AwsRequest], Iterator[Need]]] = {
     ("ec2", "DeleteLaunchTemplate"): _delete_template,
     ("ec2", "TerminateInstances"): _list_terminate_needs,
     ("ec2", "CreateTags"): _create_tags,
+    ("sns", "Publish"): _list_topic_needs,
+    ("events", "PutEvents"): _list_bus_needs,
     **{
         ("s3", name): _list_bucket_needs
         for name in ("CreateBucket", "GetObject", "ListObjectsV2", "PutObject")
