@@ -1,0 +1,227 @@
+"""Objects of a recording as the simulated API server takes them.
+
+A recording keeps of each object what decisions read. Images, probes and the like are missing, and a simulated
+kubelet needs none of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+from zlib import crc32
+
+from msgspec.structs import replace
+
+from dovetail.api import codec, conditions, labels
+from dovetail.api.core import Node, PodDisruptionBudget
+from dovetail.api.meta import Object
+from dovetail.api.nodeclaim import NodeClaim
+from dovetail.api.nodepool import NodePool
+from dovetail.api.pod import Pod
+from dovetail.history.demand import RecordedWorkload
+from dovetail.play.replay_meter import WORKLOAD
+from dovetail.scheduling.model.snapshot import StateNode
+from dovetail.sim.cluster.kubelet_status import build_node_status, build_running_status
+
+__all__ = [
+    "build_budget",
+    "build_claim",
+    "build_daemonset",
+    "build_node",
+    "build_nodepool",
+    "build_pod",
+    "build_replicaset",
+    "name_replicaset",
+]
+
+Json = dict[str, Any]
+TIME = "%Y-%m-%dT%H:%M:%SZ"
+PROVIDER_ID = "kwok://"
+# What only a server or a controller puts on objects, and does so again.
+_SERVER_FIELDS = (
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "ownerReferences",
+    "managedFields",
+)
+_MARKS = (labels.DISRUPTED_TAINT, labels.UNREGISTERED_TAINT)
+_PASSING = (conditions.DISRUPTION_REASON, conditions.INSTANCE_TERMINATING)
+
+
+def strip_document(obj: Object) -> Json:
+    """The object as a new one."""
+    document = codec.to_dict(obj)
+    document["metadata"] = {
+        name: value for name, value in document["metadata"].items() if name not in _SERVER_FIELDS
+    }
+    return document
+
+
+def build_nodepool(pool: NodePool, defaults: Mapping[str, str], knobs: bool) -> Json:
+    """The NodePool as a person wrote it: without what its controller's settings added to it.
+
+    Without `knobs` it has none of those that Karpenter does not know.
+    """
+    kept = {key: value for key, value in pool.annotations.items() if defaults.get(key) != value}
+    if not knobs:
+        kept = {key: value for key, value in kept.items() if labels.DOVETAIL not in key.partition("/")[0]}
+    document = strip_document(replace(pool, metadata=replace(pool.metadata, annotations=kept)))
+    document.pop("status", None)
+    document["metadata"].pop("finalizers", None)
+    return document
+
+
+def build_claim(claim: NodeClaim, node: str) -> Json:
+    """The NodeClaim of a node that is there, whatever its provider: machines are simulated ones."""
+    kept = tuple(each for each in claim.status.conditions if each.type not in _PASSING)
+    status = replace(claim.status, provider_id=PROVIDER_ID + node, node_name=node, conditions=kept)
+    document = strip_document(replace(claim, status=status))
+    document["metadata"]["finalizers"] = [labels.TERMINATION]
+    return document
+
+
+def build_node(state: StateNode, now: str, owner: Json | None) -> Json:
+    """The Node with a simulated kubelet; with its NodeClaim as owner, or one that nobody manages."""
+    assert state.node is not None
+    node: Node = state.node
+    taints = tuple(taint for taint in node.spec.taints if taint.key not in _MARKS)
+    known = {**node.labels, labels.KWOK_NODE: "fake"} if owner is not None else dict(node.labels)
+    about = replace(node.metadata, labels=known, annotations={**node.annotations, labels.KWOK_NODE: "fake"})
+    spec = replace(node.spec, provider_id=PROVIDER_ID + node.name, taints=taints)
+    document = strip_document(replace(node, metadata=about, spec=spec))
+    document["spec"].pop("unschedulable", None)
+    if owner is not None:
+        meta = owner["metadata"]
+        document["metadata"]["finalizers"] = [labels.TERMINATION]
+        document["metadata"]["ownerReferences"] = [
+            {
+                "apiVersion": "karpenter.sh/v1",
+                "kind": "NodeClaim",
+                "name": meta["name"],
+                "uid": meta["uid"],
+                "blockOwnerDeletion": True,
+            }
+        ]
+    else:
+        document["metadata"].pop("finalizers", None)
+    status = document.get("status") or {}
+    amounts = {name: status[name] for name in ("capacity", "allocatable") if name in status}
+    if not amounts and state.claim is not None:
+        amounts = {
+            name: each
+            for name, each in (codec.to_dict(state.claim).get("status") or {}).items()
+            if name in ("capacity", "allocatable")
+        }
+    ready = build_node_status({**document, "status": amounts}, now, is_ready=True)
+    return {**document, "status": ready or amounts}
+
+
+def name_replicaset(workload: RecordedWorkload) -> str:
+    """The ReplicaSet of a workload; each shape of its pods has its own."""
+    return f"{workload.name}.{workload.shape}" if workload.shape else workload.name
+
+
+def build_replicaset(workload: RecordedWorkload, pod: Pod, count: int) -> Json:
+    """A ReplicaSet that keeps so many pods like this one."""
+    name = name_replicaset(workload)
+    return {
+        "metadata": {"name": name, "namespace": workload.namespace},
+        "spec": {
+            "replicas": count,
+            "selector": {"matchLabels": {WORKLOAD: _short(name)}},
+            "template": _build_template(pod, name, workload.name),
+        },
+    }
+
+
+def build_daemonset(pod: Pod, name: str) -> Json:
+    """The DaemonSet that a pod stands for."""
+    template = _build_template(pod, name, name)
+    # Its own node affinity pins a daemon's pod to its node: the controller adds that again.
+    affinity = template["spec"].get("affinity") or {}
+    terms = (affinity.get("nodeAffinity") or {}).get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    if any(term.get("matchFields") for term in terms.get("nodeSelectorTerms") or ()):
+        template["spec"]["affinity"] = {key: each for key, each in affinity.items() if key != "nodeAffinity"}
+    return {
+        "metadata": {"name": name, "namespace": pod.namespace or "default"},
+        "spec": {"selector": {"matchLabels": {WORKLOAD: _short(name)}}, "template": template},
+    }
+
+
+def _short(name: str) -> str:
+    """A name as a label's value."""
+    return name if len(name) <= 63 else f"{name[:40]}-{crc32(name.encode()):x}"
+
+
+def _build_template(pod: Pod, name: str, workload: str) -> Json:
+    return {
+        "metadata": {
+            "labels": {**pod.labels, WORKLOAD: _short(name)},
+            "annotations": {**pod.annotations, WORKLOAD: workload},
+        },
+        "spec": _build_spec(pod),
+    }
+
+
+def _build_spec(pod: Pod) -> Json:
+    spec: Json = codec.to_dict(pod)["spec"]
+    spec = {
+        key: value for key, value in spec.items() if key not in ("nodeName", "priority", "resourceClaims")
+    }
+    for group in ("containers", "initContainers"):
+        if group in spec:
+            spec[group] = [
+                {"image": "recorded", **each, "name": each.get("name") or f"c{number}"}
+                for number, each in enumerate(spec[group])
+            ]
+    if not spec.get("containers"):
+        spec["containers"] = [{"name": "main", "image": "recorded"}]
+    return spec
+
+
+def build_pod(pod: Pod, workload: RecordedWorkload, owner: Json | None = None, **about: str) -> Json:
+    """One pod that waits for a node. With an owner it is its owner's."""
+    name = name_replicaset(workload)
+    template = _build_template(pod, name, workload.name)
+    meta: Json = {"name": pod.name, "namespace": pod.namespace or "default", **template["metadata"]}
+    meta["annotations"] = {**meta["annotations"], **about}
+    if owner is not None:
+        meta["ownerReferences"] = [
+            {
+                "apiVersion": "apps/v1",
+                "kind": "ReplicaSet",
+                "name": owner["metadata"]["name"],
+                "uid": owner["metadata"]["uid"],
+                "controller": True,
+                "blockOwnerDeletion": True,
+            }
+        ]
+    return {"metadata": meta, "spec": template["spec"]}
+
+
+def bind_pod(document: Json, node: str, began: datetime, uid: str) -> Json:
+    """The pod as it runs on a node since a time."""
+    document = {**document, "spec": {**document["spec"], "nodeName": node}}
+    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": began.strftime(TIME)}
+    named = {**document, "metadata": {**document["metadata"], "uid": uid}}
+    named["status"] = {"phase": "Pending", "conditions": [scheduled]}
+    return {**document, "status": build_running_status(named, began.strftime(TIME), is_ready=True)}
+
+
+def build_budget(budget: PodDisruptionBudget, counted: bool) -> Json:
+    """The PodDisruptionBudget; where its pods have no owner to count them, as the number it came to."""
+    document = strip_document(budget)
+    document.pop("status", None)
+    if not counted:
+        spec = {
+            key: value
+            for key, value in document["spec"].items()
+            if key not in ("minAvailable", "maxUnavailable")
+        }
+        document["spec"] = {**spec, "minAvailable": budget.status.desired_healthy}
+    return document

@@ -1,0 +1,254 @@
+"""What a replayed cluster comes to: dollars, node hours, evictions and waits, added up as things happen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from math import fsum
+from typing import Any
+
+from dovetail.api import conditions, labels
+from dovetail.api.meta import Record
+from dovetail.disruption.situation import Situation
+from dovetail.history.paid import PaidHour, RunningPrices
+from dovetail.history.supply import SpotPlace
+from dovetail.ports import Clock
+from dovetail.sim.cluster.objects import parse_time
+from dovetail.sim.kube.store import ObjectStore, StoreEvent
+
+__all__ = ["ReplayBill", "ReplayMeter", "UnplacedPods"]
+
+Json = dict[str, Any]
+HOUR = timedelta(hours=1)
+LONG_WAIT = timedelta(seconds=60)
+WORKLOAD = "replay.dovetail.sh/workload"
+
+
+class UnplacedPods(Record, frozen=True):
+    """Pods of a workload that have no place at the end, and the hours they have waited together."""
+
+    workload: str
+    pods: int
+    hours: float
+
+
+class ReplayBill(Record, frozen=True):
+    """What a cluster came to from one time to another: recorded, or replayed.
+
+    `unknown_spot_hours` are those of spot nodes of a type and zone that the recording never used.
+    """
+
+    since: datetime
+    until: datetime
+    dollars: float = 0.0
+    node_hours: float = 0.0
+    evictions: int = 0
+    pods_waited: int = 0
+    job_hours: float = 0.0
+    job_hours_repeated: float = 0.0
+    unknown_spot_hours: float = 0.0
+    unplaced: tuple[UnplacedPods, ...] = ()
+    hours: tuple[PaidHour, ...] = ()
+
+    def sum_days(self) -> dict[str, float]:
+        """The dollars of each day, UTC, by its date."""
+        days: dict[str, list[float]] = {}
+        for hour in self.hours:
+            days.setdefault(f"{hour.began:%Y-%m-%d}", []).append(hour.dollars)
+        return {day: fsum(found) for day, found in days.items()}
+
+    def subtract(self, before: ReplayBill) -> ReplayBill:
+        """What came after the time of an earlier bill of the same cluster."""
+        known = {hour.began: hour for hour in before.hours}
+        hours = []
+        for hour in self.hours:
+            old = known.get(hour.began, PaidHour(began=hour.began))
+            left = PaidHour(
+                began=hour.began,
+                dollars=hour.dollars - old.dollars,
+                node_hours=hour.node_hours - old.node_hours,
+                watched_seconds=hour.watched_seconds - old.watched_seconds,
+            )
+            if left.watched_seconds > 0:
+                hours.append(left)
+        return ReplayBill(
+            since=before.until,
+            until=self.until,
+            dollars=fsum(hour.dollars for hour in hours),
+            node_hours=fsum(hour.node_hours for hour in hours),
+            evictions=self.evictions - before.evictions,
+            pods_waited=self.pods_waited - before.pods_waited,
+            job_hours=self.job_hours - before.job_hours,
+            job_hours_repeated=self.job_hours_repeated - before.job_hours_repeated,
+            unknown_spot_hours=self.unknown_spot_hours - before.unknown_spot_hours,
+            unplaced=self.unplaced,
+            hours=tuple(hours),
+        )
+
+    def add(self, after: ReplayBill) -> ReplayBill:
+        """This time and another one together; pods without a place are those of the last."""
+        hours = {hour.began: hour for hour in self.hours}
+        for hour in after.hours:
+            old = hours.get(hour.began, PaidHour(began=hour.began))
+            hours[hour.began] = PaidHour(
+                began=hour.began,
+                dollars=old.dollars + hour.dollars,
+                node_hours=old.node_hours + hour.node_hours,
+                watched_seconds=old.watched_seconds + hour.watched_seconds,
+            )
+        return ReplayBill(
+            since=min(self.since, after.since),
+            until=max(self.until, after.until),
+            dollars=fsum((self.dollars, after.dollars)),
+            node_hours=fsum((self.node_hours, after.node_hours)),
+            evictions=self.evictions + after.evictions,
+            pods_waited=self.pods_waited + after.pods_waited,
+            job_hours=self.job_hours + after.job_hours,
+            job_hours_repeated=self.job_hours_repeated + after.job_hours_repeated,
+            unknown_spot_hours=self.unknown_spot_hours + after.unknown_spot_hours,
+            unplaced=after.unplaced,
+            hours=tuple(hours[began] for began in sorted(hours)),
+        )
+
+
+class _MeteredNode:
+    """A node that is paid for, from the last time that it was settled."""
+
+    __slots__ = ("known", "price", "since")
+
+    def __init__(self, known: Mapping[str, str], price: float, since: datetime) -> None:
+        self.known, self.price, self.since = known, price, since
+
+    @property
+    def pool(self) -> str:
+        return self.known.get(labels.NODEPOOL, "")
+
+
+class ReplayMeter:
+    """Listens to every commit of the simulated API server, and counts as a recording is counted."""
+
+    def __init__(self, store: ObjectStore, clock: Clock) -> None:
+        self._clock = clock
+        self._prices = RunningPrices()
+        self._began = self._watched = clock.now()
+        self._nodes: dict[str, _MeteredNode] = {}
+        self._hours: dict[datetime, list[float]] = {}
+        self._waiting: dict[str, tuple[datetime, str]] = {}
+        self._known_places: set[SpotPlace] = set()
+        self._unknown_spot = 0.0
+        self.evictions = 0
+        self.waited = 0
+        store.on_commit(self._on_event, "pods", "nodeclaims.karpenter.sh")
+
+    def take_prices(self, situation: Situation, places: set[SpotPlace]) -> None:
+        """From now on nodes cost what this look says; `places` are those that the recording has used."""
+        self._settle_all()
+        self._prices.read_snapshot(situation.snapshot)
+        self._known_places = places
+        for node in self._nodes.values():
+            node.price = self._prices.find_price(node.pool, node.known)
+
+    def _on_event(self, event: StoreEvent) -> None:
+        if event.new.info.plural == "pods":
+            self._on_pod(event)
+        else:
+            self._on_claim(event)
+
+    def _on_claim(self, event: StoreEvent) -> None:
+        claim, now = event.new.obj, self._clock.now()
+        uid = claim["metadata"]["uid"]
+        known = self._nodes.get(uid)
+        found = {each["type"]: each for each in (claim.get("status") or {}).get("conditions") or ()}
+        ended = event.type == "DELETED" or _is_true(found.get(conditions.INSTANCE_TERMINATING))
+        about = claim["metadata"].get("labels") or {}
+        if known is not None and ended:
+            self._settle(self._nodes.pop(uid), now)
+        elif (
+            known is not None and known.known != about
+        ):  # what it became is written after that it was launched
+            known.known, known.price = about, self._prices.find_price(known.pool, about)
+        elif known is None and not ended and _is_true(found.get(conditions.LAUNCHED)):
+            price = self._prices.find_price(about.get(labels.NODEPOOL, ""), about)
+            self._nodes[uid] = _MeteredNode(about, price, now)
+
+    def _on_pod(self, event: StoreEvent) -> None:
+        pod = event.new.obj
+        meta = pod["metadata"]
+        uid = meta["uid"]
+        if event.type == "DELETED":
+            self._waiting.pop(uid, None)
+            conditions_now = (pod.get("status") or {}).get("conditions") or ()
+            daemon = any(each["kind"] == "DaemonSet" for each in meta.get("ownerReferences") or ())
+            self.evictions += not daemon and any(
+                each["type"] == "DisruptionTarget" and each["status"] == "True" for each in conditions_now
+            )
+        elif pod["spec"].get("nodeName"):
+            began = self._waiting.pop(uid, None)
+            if began is not None:
+                self.waited += self._clock.now() - began[0] > LONG_WAIT
+        elif event.type == "ADDED" and WORKLOAD in (meta.get("labels") or {}):
+            workload = (meta.get("annotations") or {}).get(WORKLOAD, meta["name"])
+            self._waiting[uid] = parse_time(meta["creationTimestamp"]), f"{meta['namespace']}/{workload}"
+
+    def _settle_all(self) -> None:
+        now = self._clock.now()
+        for node in self._nodes.values():
+            self._settle(node, now)
+        for began, hours in _split_hours(self._watched, now):
+            self._hours.setdefault(began, [0.0, 0.0, 0.0])[2] += hours * 3600
+        self._watched = now
+
+    def _settle(self, node: _MeteredNode, now: datetime) -> None:
+        for began, hours in _split_hours(node.since, now):
+            found = self._hours.setdefault(began, [0.0, 0.0, 0.0])
+            found[0] += node.price * hours
+            found[1] += hours
+            if node.known.get(labels.CAPACITY_TYPE) == labels.SPOT:
+                place = SpotPlace(node.known.get(labels.INSTANCE_TYPE, ""), node.known.get(labels.ZONE, ""))
+                self._unknown_spot += 0.0 if place in self._known_places else hours
+        node.since = now
+
+    def list_unplaced(self, least: timedelta = LONG_WAIT * 5) -> tuple[UnplacedPods, ...]:
+        """Pods that wait now and have done so for a while, by workload."""
+        now, found = self._clock.now(), dict[str, list[float]]()
+        for began, workload in self._waiting.values():
+            if now - began >= least:
+                found.setdefault(workload, []).append((now - began) / HOUR)
+        return tuple(
+            UnplacedPods(workload=name, pods=len(hours), hours=fsum(hours))
+            for name, hours in sorted(found.items())
+        )
+
+    def build_bill(self, job_hours: float, repeated: float) -> ReplayBill:
+        """What it comes to until now."""
+        self._settle_all()
+        hours = tuple(
+            PaidHour(began=began, dollars=found[0], node_hours=found[1], watched_seconds=found[2])
+            for began, found in sorted(self._hours.items())
+        )
+        return ReplayBill(
+            since=self._began,
+            until=self._clock.now(),
+            dollars=fsum(hour.dollars for hour in hours),
+            node_hours=fsum(hour.node_hours for hour in hours),
+            evictions=self.evictions,
+            pods_waited=self.waited,
+            job_hours=job_hours,
+            job_hours_repeated=repeated,
+            unknown_spot_hours=self._unknown_spot,
+            unplaced=self.list_unplaced(),
+            hours=hours,
+        )
+
+
+def _is_true(condition: Json | None) -> bool:
+    return condition is not None and condition["status"] == "True"
+
+
+def _split_hours(since: datetime, until: datetime) -> Iterator[tuple[datetime, float]]:
+    """The time between, as hours by the clock, each with how much of it."""
+    while since < until:
+        began = since.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+        ends = min(until, began + HOUR)
+        yield began, (ends - since) / HOUR
+        since = ends

@@ -1,0 +1,390 @@
+"""ReplayRun: recorded demand played under other rules, in virtual time, as looks come in.
+
+    run = ReplayRun(looks[0], Variation(name="spot", settings=…, manifests=…), seed=1)
+    for look in looks[1:]:
+        run.feed(look)
+    run.advance_to(looks[-1].at)
+    run.bill()
+
+The world is a simulated cluster with the controllers themselves. It begins as the first look was and then has
+nothing in common with the recording but what it was asked for: which pods are wanted, what is sold at which
+price, how long machines boot, and which of them the cloud takes back. A whole replay feeds all looks and
+advances to the last; a twin beside a cluster feeds each look as it is made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from math import exp
+from random import Random
+from typing import Any, Literal
+
+from dovetail.api import crds, labels
+from dovetail.api.crds import find_provider_api
+from dovetail.app.controller import Dovetail
+from dovetail.controllers.provider_port import ProviderContext
+from dovetail.disruption.policy import read_default_annotations
+from dovetail.disruption.situation import Situation
+from dovetail.errors import BadInput
+from dovetail.history.demand import DemandChange, DemandReader, RecordedWorkload
+from dovetail.history.recording.reader import RecordedLook
+from dovetail.history.supply import BootTimes, ReclaimReader, RecordedReclaim, SpotPlace
+from dovetail.play.kept_pods import KeptPods
+from dovetail.play.recorded_cloud import Assumption, RecordedCloud
+from dovetail.play.recorded_objects import build_pod, build_replicaset, name_replicaset
+from dovetail.play.recorded_start import StartedWorld, apply_manifest, apply_world_changes, fill_world
+from dovetail.play.replay_meter import ReplayBill, ReplayMeter
+from dovetail.settings import read_settings
+from dovetail.sim.clock import VirtualClock, VirtualLoop
+from dovetail.sim.cluster.controllers import SimClusterOptions
+from dovetail.sim.cluster.kubelet import KubeletOptions
+from dovetail.sim.kube.internal_writes import InternalApi
+from dovetail.sim.kube.status import ApiError
+from dovetail.sim.transport import LocalTransport
+from dovetail.sim.volatile_cloud import CatalogueProvider
+from dovetail.sim.world import World
+
+__all__ = ["ReplayFacts", "ReplayRun", "Variation", "learn_facts"]
+
+Json = dict[str, Any]
+DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
+HEARTBEAT = 20.0
+# Between the warning of a reclaim and the end of the machine.
+NOTICE = timedelta(seconds=120)
+# What Karpenter has no word for, and how it plans.
+KARPENTER = {"PLANNER": "one-by-one", "DRIFT_PAUSE_AFTER": "0s"}
+# Nobody reads these in a replay, and they cost time.
+QUIET = {"HISTORY_KEEP": "0s", "DISABLE_CLUSTER_STATE_OBSERVABILITY": "true"}
+# Settings that say where a process runs and what it writes: a replay has none of it.
+ELSEWHERE = ("RECORDING", "DECISION_LOG", "NOTIFY_FILE")
+
+
+@dataclass(frozen=True, slots=True)
+class Variation:
+    """The rules a replay follows.
+
+    `settings` are those of the recording with what is tried; `recorded_settings` are those of the recording
+    alone, which tell what its controller added to NodePools. `manifests` replace their namesakes. With
+    `choices` `karpenter` the planner is Karpenter's and NodePools have no knobs of ours.
+    """
+
+    name: str = "dovetail"
+    choices: Literal["dovetail", "karpenter"] = "dovetail"
+    provider: str = "kwok"
+    settings: Mapping[str, str] = field(default_factory=dict)
+    recorded_settings: Mapping[str, str] = field(default_factory=dict)
+    manifests: tuple[Json, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayFacts:
+    """What is known of a recording when all of it can be read before any of it is played.
+
+    A twin that is fed as things happen has none of it, and learns as it goes.
+    """
+
+    boots: BootTimes = field(default_factory=BootTimes)
+    works: Mapping[str, float] = field(default_factory=dict)
+    hazard: float | None = None
+    places: frozenset[SpotPlace] = frozenset()
+
+
+def learn_facts(looks: Iterable[RecordedLook]) -> ReplayFacts:
+    """Read a recording to its end for what a replay of it should know from the start."""
+    boots, demand, reclaims = BootTimes(), DemandReader(), ReclaimReader()
+    for look in looks:
+        boots.read_look(look.situation)
+        demand.read_look(look.at, look.situation)
+        reclaims.read_look(look.at, look.situation)
+    return ReplayFacts(boots, dict(demand.works), reclaims.hazard, frozenset(reclaims.places))
+
+
+@dataclass(slots=True)
+class _FedLook:
+    """A look that was fed, with what changed since the one before, until it is played."""
+
+    at: datetime
+    situation: Situation
+    changes: list[DemandChange]
+    reclaims: list[RecordedReclaim]
+
+
+class ReplayRun:
+    """One recording replayed under one variation. `feed` looks in their order, and `advance_to` a time.
+
+    It runs its own event loop in virtual time, so its methods are called from outside of any other: a server
+    that keeps one gives it a thread or a process. The same looks, variation, seed and assumption give the
+    same bill, byte for byte. Call `close` in the end.
+    """
+
+    def __init__(
+        self,
+        start: RecordedLook,
+        variation: Variation,
+        seed: int = 0,
+        assume: Assumption = "observed",
+        facts: ReplayFacts | None = None,
+    ) -> None:
+        """Begin with the cluster as the start look has it, with its own nodes, pods and prices."""
+        self.variation = variation
+        self.facts = facts or ReplayFacts()
+        self._start = start
+        self._assume: Assumption = assume
+        self._chance = Random(f"{seed} of a replay")
+        self._seed = seed
+        self._demand = DemandReader()
+        self._reclaims = ReclaimReader()
+        self._fed: deque[_FedLook] = deque()
+        self._later: list[tuple[datetime, str]] = []
+        self._hazard_since = start.at
+        self._runner = asyncio.Runner(loop_factory=VirtualLoop)
+        self._tasks: list[asyncio.Task[None]] = []
+        self.world: World
+        self.cloud: RecordedCloud
+        self._runner.run(self._begin())
+
+    @property
+    def now(self) -> datetime:
+        """The time that the replayed cluster has reached."""
+        return self.world.clock.now()
+
+    def feed(self, look: RecordedLook) -> None:
+        """Take in the next look of the recording; what it says happens when its time comes."""
+        situation = look.situation
+        if not self.facts.works:
+            self.facts.boots.read_look(situation)
+        self._fed.append(
+            _FedLook(
+                look.at,
+                situation,
+                self._demand.read_look(look.at, situation),
+                self._reclaims.read_look(look.at, situation),
+            )
+        )
+
+    def advance_to(self, time: datetime) -> None:
+        """Let the replayed cluster live until this time, with all that was fed until then."""
+        self._runner.run(self._advance(time))
+
+    def bill(self) -> ReplayBill:
+        """What it came to so far: dollars, node hours, evictions, waits, unplaced pods and repeated work."""
+        return self._meter.build_bill(self._pods.job_hours, self._pods.repeated_hours)
+
+    def close(self) -> None:
+        """End the controllers and the event loop."""
+        self._runner.run(self._end())
+        self._runner.close()
+
+    async def _begin(self) -> None:
+        variation, start = self.variation, self._start
+        clock = VirtualClock(start.at)
+        world = World(clock, self._seed, options=SimClusterOptions(KubeletOptions(heartbeat=HEARTBEAT)))
+        self.world = world
+        for definition in crds.build_manifests(variation.provider):
+            world.api.create(DEFINITIONS, definition)
+        settings = read_settings((), _build_environment(variation), provider=variation.provider)
+        recorded = read_settings(
+            (), _build_environment(variation, recorded=True), provider=variation.provider
+        )
+        dovetail = Dovetail(
+            settings,
+            LocalTransport(world.server),
+            clock=clock,
+            chance=Random(self._seed),
+            provider=variation.provider,
+            make=self._make_provider,
+        )
+        self.cloud.keep_books(world.server.store)
+        self._pods = KeptPods(world.manager)
+        world.manager.add(self._pods)
+        self._api = InternalApi(world.server, "replay", world.manager.templates)
+        self._meter = ReplayMeter(world.server.store, clock)
+        self._started = StartedWorld(
+            world,
+            self._api,
+            find_provider_api(variation.provider).kind,
+            read_default_annotations(recorded),
+            variation.choices == "dovetail",
+            _name_manifests(variation.manifests),
+        )
+        if not self.facts.works:
+            self.facts.boots.read_look(start.situation)
+        changes = self._demand.read_look(start.at, start.situation)
+        self._reclaims.read_look(start.at, start.situation)
+        self._take_supply(start.situation)
+        fill_world(self._started, start.situation, changes, self._pods, self.facts.works)
+        for manifest in variation.manifests:
+            apply_manifest(self._started, manifest)
+        self._tasks = [
+            asyncio.create_task(world.manager.run()),
+            asyncio.create_task(world.server.run()),
+            asyncio.create_task(dovetail.run()),
+        ]
+        self._dovetail = dovetail
+        await asyncio.sleep(0)
+
+    def _make_provider(self, given: ProviderContext) -> CatalogueProvider:
+        self.cloud = RecordedCloud(given, self.variation.provider, self._assume, self.facts.boots)
+        return CatalogueProvider(self.cloud)
+
+    async def _end(self) -> None:
+        self._dovetail.stop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _advance(self, time: datetime) -> None:
+        while self._fed and self._fed[0].at <= time:
+            look = self._fed.popleft()
+            await self._live_until(look.at)
+            self._apply_look(look)
+        await self._live_until(time)
+
+    async def _live_until(self, time: datetime) -> None:
+        while self._later and self._later[0][0] <= time:
+            due, node = self._later.pop(0)
+            await self._sleep_until(due)
+            self._remove_machine(node)
+        await self._sleep_until(time)
+        for task in self._tasks:
+            if task.done() and not task.cancelled() and task.exception() is not None:
+                raise RuntimeError("a part of the replayed cluster has ended") from task.exception()
+
+    async def _sleep_until(self, time: datetime) -> None:
+        left = (time - self.now).total_seconds()
+        if left > 0:
+            await self.world.clock.sleep(left)
+
+    def _take_supply(self, situation: Situation) -> None:
+        if self.cloud.take_offers(situation.snapshot, situation.closed_zones):
+            self._meter.take_prices(situation, self._reclaims.places | self.facts.places)
+
+    def _apply_look(self, look: _FedLook) -> None:
+        self._take_supply(look.situation)
+        apply_world_changes(self._started, look.situation)
+        for change in look.changes:
+            self._apply_change(change)
+        for reclaim in look.reclaims:
+            self._reclaim_share(reclaim)
+        self._reclaim_unknown(look.at)
+
+    def _apply_change(self, change: DemandChange) -> None:
+        workload = change.workload
+        if change.what == "scale":
+            self._scale(workload, change)
+        elif change.what == "come":
+            job = workload.kind == "Job"
+            self._pods.keep_pod(
+                change.slot, build_pod(change.pod, workload), job=job, work=self.facts.works.get(change.slot)
+            )
+        else:
+            self._pods.drop_pod(change.slot, change.work)
+
+    def _scale(self, workload: RecordedWorkload, change: DemandChange) -> None:
+        name, namespace = name_replicaset(workload), workload.namespace
+        stored = self.world.server.store.get("replicasets.apps", (namespace, name))
+        if stored is None:
+            self._started.ensure_namespace(namespace)
+            self._started.ensure_priority(change.pod)
+            self._api.insert("replicasets.apps", build_replicaset(workload, change.pod, change.count))
+            return
+        spec = {**stored.obj["spec"], "replicas": change.count}
+        self._api.amend("replicasets.apps", (namespace, name), spec=spec)
+
+    # Spot
+
+    def _list_spot_nodes(self) -> dict[SpotPlace, list[str]]:
+        """The spot nodes that run now, by their place and in the order of their names."""
+        found: dict[SpotPlace, list[str]] = {}
+        going = {name for _, name in self._later}
+        for node in self.world.api.list("nodes"):
+            meta = node["metadata"]
+            known = meta.get("labels") or {}
+            if known.get(labels.CAPACITY_TYPE) != labels.SPOT or labels.NODEPOOL not in known:
+                continue
+            if meta.get("deletionTimestamp") or meta["name"] in going:
+                continue
+            place = SpotPlace(known.get(labels.INSTANCE_TYPE, ""), known.get(labels.ZONE, ""))
+            found.setdefault(place, []).append(meta["name"])
+        return found
+
+    def _reclaim_share(self, reclaim: RecordedReclaim) -> None:
+        """The cloud takes the same share of a place here as it did in the recording."""
+        nodes = self._list_spot_nodes().get(reclaim.place, [])
+        wanted = reclaim.share * len(nodes)
+        count = int(wanted) + (self._chance.random() < wanted - int(wanted))
+        for name in self._chance.sample(nodes, min(count, len(nodes))):
+            self._reclaim_node(name)
+
+    def _reclaim_unknown(self, at: datetime) -> None:
+        """Where the recording never bought spot capacity, its mean hazard holds."""
+        hazard = self.facts.hazard if self.facts.hazard is not None else self._reclaims.hazard
+        hours, self._hazard_since = (at - self._hazard_since).total_seconds() / 3600, at
+        if hazard <= 0 or hours <= 0:
+            return
+        known = self._reclaims.places | self.facts.places
+        for place, nodes in self._list_spot_nodes().items():
+            if place not in known:
+                for name in nodes:
+                    if self._chance.random() < 1 - exp(-hazard * hours):
+                        self._reclaim_node(name)
+
+    def _reclaim_node(self, name: str) -> None:
+        node = self.world.api.get("nodes", name)
+        for owner in node["metadata"].get("ownerReferences") or ():
+            if owner["kind"] == "NodeClaim":
+                _ignore_missing(
+                    lambda who=owner["name"]: self.world.api.delete("nodeclaims.karpenter.sh", who)
+                )
+        self._later.append((self.now + NOTICE, name))
+
+    def _remove_machine(self, name: str) -> None:
+        """The machine is gone, drained or not."""
+        _ignore_missing(lambda: self.world.api.patch("nodes", name, {"metadata": {"finalizers": None}}))
+        _ignore_missing(lambda: self.world.api.delete("nodes", name))
+
+
+def _ignore_missing(act: Any) -> None:
+    try:
+        act()
+    except ApiError as error:
+        if error.code != 404:
+            raise
+
+
+def _build_environment(variation: Variation, recorded: bool = False) -> dict[str, str]:
+    """The environment of the replayed controller."""
+    given = dict(variation.recorded_settings if recorded else variation.settings)
+    kept = {key: value for key, value in given.items() if key not in ELSEWHERE and key != "PROVIDER"}
+    if variation.choices == "karpenter" and not recorded:
+        kept = {key: value for key, value in kept.items() if key in _KARPENTER_KNOWS} | KARPENTER
+    return {"CLUSTER_NAME": "replay", **kept, **QUIET}
+
+
+# Of the settings that decisions depend on, those that Karpenter has too.
+_KARPENTER_KNOWS = frozenset(
+    (
+        "BATCH_IDLE_DURATION",
+        "BATCH_MAX_DURATION",
+        "FEATURE_GATES",
+        "MIN_VALUES_POLICY",
+        "PREFERENCE_POLICY",
+        "RESERVED_ENIS",
+        "VM_MEMORY_OVERHEAD_PERCENT",
+    )
+)
+
+
+def _name_manifests(manifests: Iterable[Json]) -> frozenset[tuple[str, str, str]]:
+    """Kind, namespace and name of each manifest; BadInput for one without."""
+    found = set()
+    for manifest in manifests:
+        meta = manifest.get("metadata") or {}
+        if not manifest.get("kind") or not meta.get("name"):
+            raise BadInput("a manifest of a variation has no kind or no name")
+        found.add((str(manifest["kind"]), str(meta.get("namespace", "")), str(meta["name"])))
+    return frozenset(found)

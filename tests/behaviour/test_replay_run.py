@@ -1,0 +1,62 @@
+"""ReplayRun: a recorded cluster played again in virtual time, as looks come in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from dovetail.history.paid import integrate_paid
+from dovetail.history.recording.reader import RecordedLook
+from dovetail.play import play_scenario, read_scenario
+from dovetail.play.replay_meter import ReplayBill
+from dovetail.play.replaying import ReplayRun, Variation, learn_facts
+from dovetail.runtime.recording_folder import read_recording
+
+SCENARIOS = Path(__file__).parents[2] / "examples" / "scenarios"
+
+
+@pytest.fixture(scope="module")
+def looks(tmp_path_factory: pytest.TempPathFactory) -> list[RecordedLook]:
+    """A Deployment that grows and shrinks, recorded."""
+    folder = tmp_path_factory.mktemp("recorded") / "recording"
+    story = read_scenario(SCENARIOS / "inflate.yaml")
+    play_scenario(replace(story, settings={**story.settings, "RECORDING": f"file:{folder}"}))
+    return list(read_recording(str(folder)).looks())
+
+
+def replay(looks: list[RecordedLook], seed: int = 1) -> ReplayBill:
+    run = ReplayRun(looks[0], Variation(), seed, facts=learn_facts(looks))
+    for look in looks[1:]:
+        run.feed(look)
+    run.advance_to(looks[-1].at)
+    bill = run.bill()
+    run.close()
+    return bill
+
+
+@pytest.mark.spec("RP-1")
+def test_the_model_replays_itself(looks: list[RecordedLook]) -> None:
+    paid, bill = integrate_paid(looks), replay(looks)
+    assert paid.dollars > 0
+    assert bill.dollars == pytest.approx(paid.dollars, rel=0.01)
+    assert bill.node_hours == pytest.approx(paid.node_hours, rel=0.02)
+    assert bill.unplaced == ()
+
+
+@pytest.mark.spec("RP-5")
+def test_the_same_seed_gives_the_same_bytes(looks: list[RecordedLook]) -> None:
+    first, second = replay(looks, 7), replay(looks, 7)
+    assert msgspec.json.encode(first) == msgspec.json.encode(second)
+
+
+def test_looks_may_be_fed_as_they_are_made(looks: list[RecordedLook]) -> None:
+    run = ReplayRun(looks[0], Variation(), 1, facts=learn_facts(looks))
+    for look in looks[1:]:
+        run.feed(look)
+        run.advance_to(look.at)
+    bill = run.bill()
+    run.close()
+    assert bill.dollars == pytest.approx(replay(looks).dollars, rel=1e-6)
