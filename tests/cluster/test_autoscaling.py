@@ -94,6 +94,7 @@ async def test_a_deleted_claim_is_drained_first_and_its_pods_move(ours: Fleet) -
     await ours.until_replaced(before)
     await ours.running("web", 2)
     await ours.until_nodes(1)
+    assert not before & await ours.node_names()
 
 
 async def test_a_deleted_node_takes_its_claim_with_it(ours: Fleet) -> None:

@@ -38,6 +38,7 @@ __all__ = [
     "SHIFTS",
     "Asker",
     "Gate",
+    "clear_after",
     "furnish",
     "killed_at_every_pool",
     "pool",
@@ -116,6 +117,20 @@ async def furnish(server: Asker, aws: SimulatedAws, node_class: str = "zonal") -
     assert patched.status == 200, patched.body
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "zonal-a", "labels": {ZONE: A}}}
     await server.made(NODES, node)
+
+
+@asynccontextmanager
+async def clear_after(server: Asker, shift: str, pools: list[str]) -> AsyncIterator[None]:
+    """However a story ends, its shift, pools and node are gone: the next one meets nothing of them."""
+    try:
+        yield
+    finally:
+        # Nobody is left to undo the shift, so nothing may hold it back.
+        await server.ask("PATCH", f"{SHIFTS}/{shift}", {"metadata": {"finalizers": []}}, MERGE)
+        left = (f"{SHIFTS}/{shift}", *(f"{POOLS}/{name}" for name in pools), f"{NODES}/zonal-a")
+        for path in left:
+            await server.ask("DELETE", path)
+        await server.transport.close()
 
 
 class Gate:
@@ -238,28 +253,24 @@ async def killed_at_every_pool(kubeconfig: Path, folder: Path, pools: int = 3) -
     aws = SimulatedAws(clock, 0, cluster="test")
     connection = connect(clock, str(kubeconfig))
     server = Asker(connection.open_transport("judge"))
-    await furnish(server, aws)
     names = [f"killed-{number}" for number in range(pools)]
-    for name in names:
-        await server.made(POOLS, pool(name, [{"key": ZONE, "operator": "In", "values": [A, B, C]}]))
-    before = {name: await server.wanted(name) for name in names}
-    async with serve_aws(aws, moto=False) as door, Gate(connection).open() as gate:
-        environment = {
-            "HOME": str(folder),
-            "AWS_ENDPOINT_URL": door.url,
-            "AWS_REGION": "us-west-2",
-            "AWS_ACCESS_KEY_ID": f"AKIA{aws.account}",
-            "AWS_SECRET_ACCESS_KEY": "secret",
-        }
-        lives = Lives(gate, folder, environment)
-        zone = aws.network.zone_ids[A]
-        await _there(server, lives, names, zone)
-        await _back(server, lives, before)
-        kills = gate.kills
-    for name in names:
-        await server.ask("DELETE", f"{POOLS}/{name}")
-    await server.transport.close()
-    return kills
+    async with clear_after(server, "killed", names):
+        await furnish(server, aws)
+        for name in names:
+            await server.made(POOLS, pool(name, [{"key": ZONE, "operator": "In", "values": [A, B, C]}]))
+        before = {name: await server.wanted(name) for name in names}
+        async with serve_aws(aws, moto=False) as door, Gate(connection).open() as gate:
+            environment = {
+                "HOME": str(folder),
+                "AWS_ENDPOINT_URL": door.url,
+                "AWS_REGION": "us-west-2",
+                "AWS_ACCESS_KEY_ID": f"AKIA{aws.account}",
+                "AWS_SECRET_ACCESS_KEY": "secret",
+            }
+            lives = Lives(gate, folder, environment)
+            await _there(server, lives, names, aws.network.zone_ids[A])
+            await _back(server, lives, before)
+            return gate.kills
 
 
 async def _there(server: Asker, lives: Lives, names: list[str], zone: str) -> None:

@@ -174,8 +174,9 @@ async def test_yaml_goes_in_and_comes_out() -> None:
 async def test_a_body_without_a_content_type_is_json() -> None:
     async with serving() as http:
         skip = ["Content-Type"]
-        data = json.dumps(config_map("a")).encode()
+        data = json.dumps(config_map("a", on="off")).encode()
         await http.ask("POST", MAPS, 201, data=data, skip_auto_headers=skip)
+        assert (await http.get(f"{MAPS}/a"))["data"] == {"on": "off"}
 
 
 async def test_other_body_types_are_415() -> None:
