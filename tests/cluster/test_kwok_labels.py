@@ -112,6 +112,11 @@ async def made_by(
             }
         for number in range(len(NAMES)):
             await world.scale(f"d{number}", 0)
+
+        async def idle() -> bool:  # a pod that is still there when its node goes gets another one
+            return not (await world.ask("GET", "/api/v1/namespaces/{ns}/pods"))["items"]
+
+        await world.until(idle, 120, "rid of the pods")
         for claim in await world.claims():
             await world.ask("DELETE", f"{CLAIMS}/{claim['metadata']['name']}")
         await world.until_nodes(0, 120)

@@ -1,10 +1,11 @@
 """`dovetail zonal-shift run` as a process of its own, killed without a word between any two writes to pools.
 
     process ──HTTP──► Gate ──HTTPS──► API server, embedded or real
-                       └─ lets so many writes to NodePools through; at the next one it kills the process
+                       └─ lets so many writes to its NodePools through; at the next one it kills the process
 
-A write that the gate does not let through never reaches the server: what the server has is exactly what the
-process had done when it died.
+A write that the gate does not let through never reaches the server, and one that it let through is answered
+before the process dies: what the server has is exactly what the process had done. NodePools of other tests
+pass freely, and a write that the server refuses is none.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -136,10 +137,12 @@ async def clear_after(server: Asker, shift: str, pools: list[str]) -> AsyncItera
 class Gate:
     """Stands between a process and its API server, and decides when that process dies."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, names: Sequence[str]) -> None:
         self._connection = connection
+        self._counted = {f"{POOLS}/{name}" for name in names}
         self._victim: asyncio.subprocess.Process | None = None
         self._left = 0
+        self._turn = asyncio.Lock()  # one counted write at a time
         self.kills = 0
         self.url = ""
 
@@ -164,8 +167,17 @@ class Gate:
                 await runner.cleanup()
 
     async def _pass(self, request: web.Request) -> web.StreamResponse:
-        if request.method == "PATCH" and request.path.startswith(f"{POOLS}/") and not self._spend():
-            raise web.HTTPServiceUnavailable
+        if request.method != "PATCH" or request.path not in self._counted:
+            return await self._forward(request)
+        async with self._turn:
+            if not self._left:
+                self._kill()
+                raise web.HTTPServiceUnavailable
+            answer = await self._forward(request)
+            self._left -= answer.status < 300
+            return answer
+
+    async def _forward(self, request: web.Request) -> web.StreamResponse:
         headers = {name: request.headers[name] for name in PASSED_ON if name in request.headers}
         headers |= await self._connection.sign_in().build_headers()
         url = self._connection.server.rstrip("/") + str(request.rel_url)
@@ -181,16 +193,12 @@ class Gate:
                 await response.write(part)
             return response
 
-    def _spend(self) -> bool:
-        """Whether a write may pass; if not, whoever made it is no more."""
-        if self._left > 0:
-            self._left -= 1
-            return True
+    def _kill(self) -> None:
+        """Whoever made the write that may not pass is no more."""
         if self._victim is not None and self._victim.returncode is None:
             self.kills += 1
             self._victim.send_signal(signal.SIGKILL)
         self._victim = None
-        return False
 
 
 class Lives:
@@ -259,7 +267,7 @@ async def killed_at_every_pool(kubeconfig: Path, folder: Path, pools: int = 3) -
         for name in names:
             await server.made(POOLS, pool(name, [{"key": ZONE, "operator": "In", "values": [A, B, C]}]))
         before = {name: await server.wanted(name) for name in names}
-        async with serve_aws(aws, moto=False) as door, Gate(connection).open() as gate:
+        async with serve_aws(aws, moto=False) as door, Gate(connection, names).open() as gate:
             environment = {
                 "HOME": str(folder),
                 "AWS_ENDPOINT_URL": door.url,
