@@ -45,6 +45,8 @@ class RememberedHistory:
     ring: HistoryRing | None = None
     since: datetime | None = None
     why: str = ""
+    # The sinks of notifications that heard of a record, by its id; None where there are no sinks.
+    told: Mapping[str, tuple[str, ...]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ from dovetail.runtime.events import EventRecorder
 from dovetail.runtime.kube import KubeClient
 from dovetail.runtime.manager import Manager, at_once
 from dovetail.runtime.queue import WorkQueue
-from dovetail.runtime.recording import RecordingWriter
+from dovetail.runtime.recording import RecordingWriter, TakeSituation
 from dovetail.runtime.transport import Transport
 from dovetail.runtime.watch import Follower, WatchOptions
 from dovetail.scheduling.model.decision_cache import DecisionCache
@@ -157,31 +157,39 @@ class Dovetail(ClusterContext):
         self._claim_history = built.claim_history
         self.get_informer(NodeClaim).on_change(self._claim_history.observe_claim)
         self._connect_controllers(built)
-        unread = SetAsideReporter(self.recorder, clock, "informer")
-        for kind, informer in self.informers.items():
-            informer.on_change(unread.observe_object)
-            informer.on_failure = unread.report_failure
-            follower = Follower(
-                self.kube,
-                kind,
-                informer,
-                clock=clock,
-                rng=chance,
-                options=WatchOptions(on_trouble=self._build_error_handler(kind), optional=is_own_kind(kind)),
-            )
-            self.manager.add_service(follower.run)
-        self.manager.add_service(self.recorder.run)
         self.notifier = build_notifier(
             settings, clock, self.provider.aws, process.may_write, process.in_thread
         )
+        for service in self._list_services(built.disruption.take_situation):
+            self.manager.add_service(service)
+
+    def _list_services(self, take_situation: TakeSituation) -> Iterator[Callable[[], Awaitable[None]]]:
+        """Whatever runs beside the controllers: watches, events, notifications, a recording, zonal shifts."""
+        unread = SetAsideReporter(self.recorder, self.clock, "informer")
+        for kind, informer in self.informers.items():
+            informer.on_change(unread.observe_object)
+            informer.on_failure = unread.report_failure
+            yield Follower(
+                self.kube,
+                kind,
+                informer,
+                clock=self.clock,
+                rng=self._chance,
+                options=WatchOptions(on_trouble=self._build_error_handler(kind), optional=is_own_kind(kind)),
+            ).run
+        yield self.recorder.run
         if self.notifier is not None:
             self.history.add_listener(self.notifier.note_record)
-            self.manager.add_service(self.notifier.run)
+            yield self.notifier.run
         if self.recording is not None:
-            self.manager.add_service(self.recording.run)
-            self.manager.add_service(partial(self.recording.take_looks, built.disruption.take_situation))
-        for service in self.zonal.services if self.zonal is not None else ():
-            self.manager.add_service(service)
+            yield self.recording.run
+            yield partial(self.recording.take_looks, take_situation)
+        yield from self.zonal.services if self.zonal is not None else ()
+
+    @property
+    def list_told(self) -> Callable[[str], tuple[str, ...]] | None:
+        """Which sinks of notifications heard of a record, by its id; None without sinks."""
+        return self.notifier.list_sinks_told if self.notifier is not None else None
 
     def _zonal_controllers(self) -> Iterator[Controller]:
         if self.zonal is None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
-from dovetail.app.history_source import HistorySource
+from dovetail.app.history_source import HistoryAnswer, HistorySource
 from dovetail.errors import DovetailError
 from dovetail.history.ring import HistoryQuery, HistoryRing
 from dovetail.picture import RememberedHistory
@@ -15,6 +15,8 @@ __all__ = ["HistoryFollower"]
 
 # How often the leader is asked, and how often when it did not answer. Seconds.
 EVERY, AFTER_FAILURE = 5.0, 30.0
+# Sinks hear of a record a while after it was made: those of so long are asked for again.
+TOLD_WITHIN = timedelta(minutes=6)
 
 
 class HistoryFollower:
@@ -29,6 +31,8 @@ class HistoryFollower:
         self._tag = ""
         self._why = ""
         self._asked = False
+        # Which sinks heard of records, where there are sinks.
+        self._told: dict[str, tuple[str, ...]] | None = None
 
     @property
     def remembered(self) -> RememberedHistory:
@@ -37,7 +41,10 @@ class HistoryFollower:
             return RememberedHistory(why=self._why)
         oldest = self._ring.oldest
         return RememberedHistory(
-            self._ring, datetime.fromtimestamp(oldest, UTC) if oldest is not None else None, self._why
+            self._ring,
+            datetime.fromtimestamp(oldest, UTC) if oldest is not None else None,
+            self._why,
+            self._told,
         )
 
     async def run(self) -> None:
@@ -52,7 +59,7 @@ class HistoryFollower:
         """Whether there is anything new to show."""
         before = self._why, self._asked
         try:
-            answer = await self._source.ask(HistoryQuery(since=self._latest), self._tag)
+            answer = await self._source.ask(HistoryQuery(since=self._choose_since()), self._tag)
         except DovetailError as error:
             self._why = f"The history cannot be read: {error}."
             return before != (self._why, self._asked)
@@ -60,4 +67,21 @@ class HistoryFollower:
         noted = [self._ring.note_record(record) for record in reversed(answer.records)]
         if answer.records:
             self._latest = answer.records[0].time
-        return any(noted) or before != (self._why, self._asked)
+        heard = self._note_told(answer)
+        return any(noted) or heard or before != (self._why, self._asked)
+
+    def _choose_since(self) -> datetime | None:
+        if self._latest is None or self._told is None:
+            return self._latest
+        return self._latest - TOLD_WITHIN
+
+    def _note_told(self, answer: HistoryAnswer) -> bool:
+        """Whether a sink has heard of a record since the last answer."""
+        if not answer.tells:
+            return False
+        known = {} if self._told is None else self._told
+        news = {each.id: each.told for each in answer.records if each.told != known.get(each.id, ())}
+        oldest = self._ring.oldest or 0.0
+        # An id begins with the milliseconds in which its record was made.
+        self._told = {key: told for key, told in known.items() if int(key[:12], 16) / 1000 >= oldest} | news
+        return bool(news)

@@ -97,7 +97,7 @@ def put_behind_service(world: World, dovetail: Dovetail) -> None:
 
     It is asked as any other is: `kubectl get --raw` of services/dovetail:http-metrics/proxy/history.
     """
-    history = HistoryServer(dovetail.history.ring, dovetail.clock)
+    history = HistoryServer(dovetail.history.ring, dovetail.clock, list_told=dovetail.list_told)
 
     def answer(path: str, query: Iterable[tuple[str, str]], known: str) -> ServerReply:
         if path == "metrics":

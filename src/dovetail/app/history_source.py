@@ -24,7 +24,7 @@ from dovetail.history.record import DecisionRecord, decode_record
 from dovetail.history.ring import LIMIT, HistoryQuery, HistoryRing
 from dovetail.runtime.clock import SystemClock
 from dovetail.runtime.credentials import Anonymous
-from dovetail.runtime.history_server import LEADER, NEAREST, REMEMBERS
+from dovetail.runtime.history_server import LEADER, NEAREST, REMEMBERS, TELLS
 from dovetail.runtime.kubeconfig import connect
 from dovetail.runtime.transport import USER_AGENT, ApiReply, ApiRequest, HttpTransport, Transport
 
@@ -58,6 +58,8 @@ class HistoryAnswer:
     unread: int = 0
     tag: str = ""
     unchanged: bool = False
+    # Whether there are sinks of notifications, who may still hear of these records.
+    tells: bool = False
 
 
 class HistorySource(Protocol):
@@ -289,6 +291,7 @@ def read_answer(reply: ApiReply, where: str) -> HistoryAnswer:
         unread,
         read_header(reply, "ETag") or "",
         reply.status == 304,
+        read_header(reply, TELLS) == "true",
     )
 
 

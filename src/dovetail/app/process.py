@@ -51,7 +51,7 @@ async def run_controller(
             health.build_metrics_app(
                 profiling=settings.enable_profiling,
                 exposition=dovetail.render_metrics,
-                history=HistoryServer(dovetail.history.ring, clock, elector),
+                history=HistoryServer(dovetail.history.ring, clock, elector, dovetail.list_told),
             ),
             settings.metrics_port,
         ),

@@ -11,7 +11,12 @@ import typer
 
 from dovetail.app.history_source import HistoryAnswer, OpenedHistory, ask_for_all, open_history
 from dovetail.cli.views.histories import describe_nothing, print_history
-from dovetail.cli.views.options import ContextOption, KubeconfigOption
+from dovetail.cli.views.options import (
+    ContextOption,
+    HistoryPlaceOption,
+    KubeconfigOption,
+    check_history_place,
+)
 from dovetail.cli.views.output import COMPLAINTS, format_count, print_note, print_remark, print_text
 from dovetail.errors import BadInput
 from dovetail.history.asking import parse_kind, parse_moment
@@ -31,16 +36,27 @@ class HistoryOutput(StrEnum):
     jsonl = "jsonl"
 
 
+NameArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="POD|NODE|NODECLAIM|POOL",
+        help="A name: of a pod, a node, a NodeClaim or an instance; where several things share it: "
+        "NAMESPACE/NAME, pod/NAMESPACE/NAME, node/NAME, nodeclaim/NAME; or pool/NAME.",
+        show_default=False,
+    ),
+]
+CheckOption = Annotated[
+    str,
+    typer.Option(
+        "--check",
+        metavar="DIR|s3://…",
+        help="Check this decision log instead: nothing changed, nothing missing but what it declares.",
+    ),
+]
+
+
 def history(
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="POD|NODE|NODECLAIM|POOL",
-            help="A name: of a pod, a node, a NodeClaim or an instance; where several things share it: "
-            "NAMESPACE/NAME, pod/NAMESPACE/NAME, node/NAME, nodeclaim/NAME; or pool/NAME.",
-            show_default=False,
-        ),
-    ] = "",
+    name: NameArgument = "",
     since: Annotated[
         str, typer.Option(metavar="DURATION|TIME", help="From when on: 24h, or 2026-11-02T03:00:00Z.")
     ] = "24h",
@@ -57,22 +73,8 @@ def history(
     everything: Annotated[
         bool, typer.Option("--all", help=f"All that is remembered of that time, not only the newest {FEW}.")
     ] = False,
-    place: Annotated[
-        str,
-        typer.Option(
-            "--from",
-            metavar="URL|DIR|s3://…",
-            help="Ask this metrics port, or read this decision log, and not the cluster's leader.",
-        ),
-    ] = "",
-    check: Annotated[
-        str,
-        typer.Option(
-            "--check",
-            metavar="DIR|s3://…",
-            help="Check this decision log instead: nothing changed, nothing missing but what it declares.",
-        ),
-    ] = "",
+    place: HistoryPlaceOption = "",
+    check: CheckOption = "",
     head: Annotated[
         str, typer.Option(metavar="DIGEST", help="With --check: a head that an earlier check printed.")
     ] = "",
@@ -104,9 +106,7 @@ def history(
     )
     if query.until is not None and query.since is not None and query.since > query.until:
         raise BadInput(f"--until {until} is before --since {since}; exchange them")
-    if place and (kubeconfig or context):
-        other = "--kubeconfig" if kubeconfig else "--context"
-        raise BadInput(f"--from and {other} exclude each other; leave one out")
+    check_history_place(place, kubeconfig, context)
     answer = asyncio.run(_ask(open_history(place, kubeconfig, context), query, everything))
     _show(answer, query, everything, output, now)
 

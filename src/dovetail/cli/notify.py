@@ -13,7 +13,12 @@ import typer
 
 from dovetail.app.history_source import ask_for_all, open_history
 from dovetail.app.notifications import UNNAMED, SinkSenders
-from dovetail.cli.views.options import ContextOption, KubeconfigOption
+from dovetail.cli.views.options import (
+    ContextOption,
+    HistoryPlaceOption,
+    KubeconfigOption,
+    check_history_place,
+)
 from dovetail.cli.views.output import (
     COMPLAINTS,
     Output,
@@ -60,14 +65,7 @@ def notify(
     since: Annotated[
         str, typer.Option(metavar="DURATION|TIME", help="show: from when on; 24h, or 2026-11-02T03:00:00Z.")
     ] = "24h",
-    place: Annotated[
-        str,
-        typer.Option(
-            "--from",
-            metavar="URL|DIR|s3://…",
-            help="show: ask this metrics port, or read this decision log, and not the cluster's leader.",
-        ),
-    ] = "",
+    place: HistoryPlaceOption = "",
     cluster_name: Annotated[
         str, typer.Option(metavar="NAME", help="What messages call the cluster; else as CLUSTER_NAME says.")
     ] = "",
@@ -90,9 +88,7 @@ def notify(
         if any(each.error for each in outcomes):
             raise typer.Exit(COMPLAINTS)
         return
-    if place and (kubeconfig or context):
-        other = "--kubeconfig" if kubeconfig else "--context"
-        raise BadInput(f"--from and {other} exclude each other; leave one out")
+    check_history_place(place, kubeconfig, context)
     query = HistoryQuery(since=parse_moment(since, now, "--since"))
     records = asyncio.run(_read_records(place, kubeconfig, context, query))
     planned = plan_messages(rules.sinks, records, now)

@@ -193,6 +193,10 @@ class DecisionRecord(Record, frozen=True):
         int | None,
         Meta(description="TermBegan: what the term before wrote after this number may be lost"),
     ] = None
+    told: Annotated[
+        tuple[str, ...],
+        Meta(description="in a leader's answer: the sinks of notifications that have taken a message of it"),
+    ] = ()
     gap_from: Annotated[int, Meta(description="LogGap: the first record that is missing")] = msgspec.field(
         default=0, name="from"
     )

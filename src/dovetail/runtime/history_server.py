@@ -15,17 +15,20 @@ from typing import Protocol
 from urllib.parse import quote
 
 from aiohttp import web
+from msgspec.structs import replace
 
 from dovetail.errors import BadInput
 from dovetail.history.asking import build_query, find_nearest
-from dovetail.history.record import encode_record
+from dovetail.history.record import DecisionRecord, encode_record
 from dovetail.history.ring import HistoryRing
 from dovetail.ports import Clock
 from dovetail.runtime.transport import ApiReply
 
-__all__ = ["LEADER", "NEAREST", "REMEMBERS", "HistoryServer", "LeaderView", "build_history_handler"]
+__all__ = ["LEADER", "NEAREST", "REMEMBERS", "TELLS", "HistoryServer", "LeaderView", "build_history_handler"]
 
 REMEMBERS, NEAREST, LEADER = "Dovetail-Remembers-Since", "Dovetail-Nearest-Name", "Dovetail-Leader"
+# There are sinks of notifications: which of them heard of a record may still change.
+TELLS = "Dovetail-Tells"
 TEXT, LINES = "text/plain; charset=utf-8", "application/jsonl; charset=utf-8"
 GZIP_FROM = 64 * 1024
 # Whoever asks again and again gets a fifth of the loop's time at most.
@@ -43,12 +46,22 @@ class LeaderView(Protocol):
 
 
 class HistoryServer:
-    """Answers questions about what the leader has decided."""
+    """Answers questions about what the leader has decided.
 
-    def __init__(self, ring: HistoryRing, clock: Clock, view: LeaderView | None = None) -> None:
+    `list_told` names the sinks of notifications that heard of a record, where there are any.
+    """
+
+    def __init__(
+        self,
+        ring: HistoryRing,
+        clock: Clock,
+        view: LeaderView | None = None,
+        list_told: Callable[[str], tuple[str, ...]] | None = None,
+    ) -> None:
         self._ring = ring
         self._clock = clock
         self._view = view
+        self._list_told = list_told
 
     def answer(self, pairs: Iterable[tuple[str, str]], known: str = "") -> ApiReply:
         """The answer to the parameters of a URL; `known` is the ETag of what the caller has already."""
@@ -60,18 +73,24 @@ class HistoryServer:
             query = build_query(pairs, self._clock.now())
         except BadInput as error:
             return _build_text(400, str(error))
-        found = self._ring.find_records(query)
+        found = [self._add_told(record) for record in self._ring.find_records(query)]
         body = b"".join(encode_record(record) + b"\n" for record in found)
         headers = {"ETag": f'"{sha256(body).hexdigest()[:32]}"', "Cache-Control": "no-cache"}
         oldest = self._ring.oldest
         if oldest is not None:
             headers[REMEMBERS] = _format_time(oldest)
+        if self._list_told is not None:
+            headers[TELLS] = "true"
         nearest = find_nearest(self._ring, query.name) if not found else ""
         if nearest:
             headers[NEAREST] = quote(nearest, safe="/")
         if headers["ETag"] in (tag.strip().removeprefix("W/") for tag in known.split(",")):
             return ApiReply(304, b"", headers)
         return ApiReply(200, body, {**headers, "Content-Type": LINES})
+
+    def _add_told(self, record: DecisionRecord) -> DecisionRecord:
+        told = self._list_told(record.id) if self._list_told is not None else ()
+        return replace(record, told=told) if told else record
 
 
 def _format_time(seconds: float) -> str:

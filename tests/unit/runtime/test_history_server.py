@@ -9,7 +9,7 @@ from dovetail.history.record import DecisionRecord, RecordKind, decode_record
 from dovetail.history.ring import HistoryRing
 from dovetail.runtime import health
 from dovetail.runtime.clock import SystemClock
-from dovetail.runtime.history_server import LEADER, NEAREST, REMEMBERS, HistoryServer
+from dovetail.runtime.history_server import LEADER, NEAREST, REMEMBERS, TELLS, HistoryServer
 from dovetail.runtime.transport import ApiReply
 from support.decision_records import Stamping
 from unit.runtime.test_health import asking
@@ -103,3 +103,20 @@ async def test_it_is_served_beside_the_metrics_and_only_read() -> None:
             assert reply.status == 200
     async with asking(health.build_metrics_app()) as session, session.get("/history") as reply:
         assert reply.status == 404
+
+
+def test_a_record_says_which_sinks_heard_of_it() -> None:
+    stamp = Stamping()
+    first, second = stamp(subject="node/a"), stamp(subject="node/b")
+    ring, told = HistoryRing(timedelta(days=10_000)), dict[str, tuple[str, ...]]()
+    told[first.id] = ("oncall", "bus")
+    for record in (first, second):
+        ring.note_record(record)
+    server = HistoryServer(ring, SystemClock(), list_told=lambda each: told.get(each, ()))
+    before = server.answer([])
+    assert before.headers[TELLS] == "true"
+    assert [each.told for each in read(before)] == [(), ("oncall", "bus")]
+    told[second.id] = ("oncall",)
+    assert server.answer([], before.headers["ETag"]).status == 200, "who was told is part of the answer"
+    assert TELLS not in server_of(first).answer([]).headers
+    assert b"told" not in server_of(first).answer([]).body

@@ -8,6 +8,7 @@ from html import unescape
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from dovetail.app.dashboard_history import HistoryFollower
 from dovetail.app.history_source import HistoryAnswer
@@ -190,3 +191,29 @@ async def test_the_leader_is_asked_for_what_is_new_only() -> None:
         "node/b",
         "node/a",
     ]
+
+
+async def test_sinks_that_heard_of_a_record_later_are_heard_of_later() -> None:
+    stamp = Stamping()
+    first, second = stamp(subject="node/a"), stamp(subject="node/b", seconds=5)
+    leader = Leader(
+        HistoryAnswer((first,), tells=True),
+        HistoryAnswer((second, structs.replace(first, told=("oncall",))), tells=True),
+        HistoryAnswer((second, structs.replace(first, told=("oncall",))), tells=True),
+    )
+    follower = HistoryFollower(leader, SystemClock(), lambda: None)
+    assert [await follower.ask_once() for _ in range(3)] == [True, True, False]
+    assert leader.asked[1][0].since == first.time - timedelta(minutes=6)
+    assert follower.remembered.told == {first.id: ("oncall",)}
+
+
+def test_the_page_shows_which_sinks_heard_of_a_record(picture: Picture) -> None:
+    assert "Told" not in shown(picture, "/history")
+    assert picture.history.ring is not None
+    gone = picture.history.ring.find_records(HistoryQuery(kinds=frozenset((RecordKind.NODE_GONE,))))[0]
+    told = replace(picture, history=replace(picture.history, told={gone.id: ("oncall", EVIL, "oncall")}))
+    page = find_page(told, "/history", {})
+    assert page is not None
+    assert [each["told"] for each in build_document(page)["records"]] == ["", f"oncall, {EVIL}", "", ""]
+    assert "<script>alert" not in render_page(page, PageFrame("/history", "c", "now", True, "1"))
+    assert "Told" in shown(told, "/nodes/past")

@@ -1,4 +1,4 @@
-"""Options that several commands have: which cluster to look at."""
+"""Options that several commands have: which cluster to look at, and whom to ask for its history."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from typing import Annotated
 import typer
 
 from dovetail.api.crds import find_provider_api
+from dovetail.errors import BadInput
 
 __all__ = [
     "ClusterNameOption",
     "ContextOption",
+    "HistoryPlaceOption",
     "KubeconfigOption",
     "ProviderOption",
     "RegionOption",
     "SnapshotOption",
+    "check_history_place",
     "check_provider",
 ]
 
@@ -29,6 +32,21 @@ KubeconfigOption = Annotated[
     typer.Option(metavar="FILE", help="Kubeconfig; else $KUBECONFIG, the pod's own, or ~/.kube/config."),
 ]
 ContextOption = Annotated[str, typer.Option(metavar="NAME", help="Context of the kubeconfig to use.")]
+HistoryPlaceOption = Annotated[
+    str,
+    typer.Option(
+        "--from",
+        metavar="URL|DIR|s3://…",
+        help="Ask this metrics port, or read this decision log, and not the cluster's leader.",
+    ),
+]
+
+
+def check_history_place(place: str, kubeconfig: str, context: str) -> None:
+    """A history comes from a place or from a cluster; BadInput where both are named."""
+    if place and (kubeconfig or context):
+        other = "--kubeconfig" if kubeconfig else "--context"
+        raise BadInput(f"--from and {other} exclude each other; leave one out")
 
 
 def check_provider(name: str | None) -> str | None:

@@ -32,6 +32,7 @@ COLUMNS = (
     ("kind", "What"),
     ("why", "Why"),
 )
+TOLD = ("told", "Told")
 SHOWN = 500
 FEW = 100
 SINCE = ("1h", "6h", "24h")
@@ -89,8 +90,19 @@ def build_past_page(picture: Picture, name: str) -> WebPage | None:
 
 
 def _build_table(key: str, records: Iterable[DecisionRecord], picture: Picture, empty: str = "") -> WebTable:
-    rows = tuple(_build_row(record, picture.now) for record in records)
-    return WebTable(key, "What happened", COLUMNS, rows, empty or "Nothing that was asked for is remembered.")
+    told = picture.history.told
+    columns = COLUMNS if told is None else (*COLUMNS, TOLD)
+    rows = tuple(
+        (*_build_row(record, picture.now), *(() if told is None else (_build_told(record, told),)))
+        for record in records
+    )
+    return WebTable(key, "What happened", columns, rows, empty or "Nothing that was asked for is remembered.")
+
+
+def _build_told(record: DecisionRecord, told: Mapping[str, tuple[str, ...]]) -> Cell:
+    """The sinks of notifications that heard of a record."""
+    names = ", ".join(dict.fromkeys(told.get(record.id, ())))
+    return Cell(names, escape_text(names) or "-", "word")
 
 
 def _build_row(record: DecisionRecord, now: datetime) -> tuple[Cell, ...]:
