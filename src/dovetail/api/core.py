@@ -19,7 +19,9 @@ __all__ = [
     "CronJob",
     "DaemonSet",
     "Deployment",
+    "DeploymentSpec",
     "Event",
+    "HorizontalPodAutoscaler",
     "Job",
     "Lease",
     "LimitRange",
@@ -101,12 +103,31 @@ class Node(Object, frozen=True):
         return ""
 
 
+class RollingUpdate(Record, frozen=True):
+    """How many pods may be there beyond the number asked for while a Deployment is rolled out."""
+
+    max_surge: int | str | None = None
+
+
+class RolloutStrategy(Record, frozen=True):
+    """How a Deployment goes from its old pods to new ones."""
+
+    type: str = ""
+    rolling_update: RollingUpdate | None = None
+
+
 class WorkloadSpec(Record, frozen=True):
     """What Deployments, ReplicaSets, StatefulSets and DaemonSets have in common."""
 
     replicas: int | None = None
     selector: LabelSelector | None = None
     template: PodTemplate = PodTemplate()
+
+
+class DeploymentSpec(WorkloadSpec, frozen=True):
+    """Workload fields, plus how a new template is rolled out."""
+
+    strategy: RolloutStrategy = RolloutStrategy()
 
 
 class WorkloadStatus(Record, frozen=True):
@@ -121,7 +142,7 @@ class Deployment(Object, frozen=True):
 
     KIND: ClassVar[Kind] = Kind("apps", "v1", "Deployment", "deployments")
 
-    spec: WorkloadSpec = WorkloadSpec()
+    spec: DeploymentSpec = DeploymentSpec()
     status: WorkloadStatus = WorkloadStatus()
 
 
@@ -147,6 +168,7 @@ class JobSpec(Record, frozen=True):
 
     parallelism: int | None = None
     completions: int | None = None
+    suspend: bool | None = None
     template: PodTemplate = PodTemplate()
 
 
@@ -168,6 +190,7 @@ class CronJobSpec(Record, frozen=True):
     """When, and what."""
 
     schedule: str = ""
+    suspend: bool | None = None
     job_template: JobTemplate = JobTemplate()
 
 
@@ -177,6 +200,29 @@ class CronJob(Object, frozen=True):
     KIND: ClassVar[Kind] = Kind("batch", "v1", "CronJob", "cronjobs")
 
     spec: CronJobSpec = CronJobSpec()
+
+
+class ScaleTarget(Record, frozen=True):
+    """The workload that an autoscaler scales."""
+
+    kind: str = ""
+    name: str = ""
+
+
+class HorizontalPodAutoscalerSpec(Record, frozen=True):
+    """Between which numbers of pods a workload is scaled."""
+
+    scale_target_ref: ScaleTarget = ScaleTarget()
+    min_replicas: int | None = None
+    max_replicas: int = 1
+
+
+class HorizontalPodAutoscaler(Object, frozen=True):
+    """Something else that says how many pods a workload has."""
+
+    KIND: ClassVar[Kind] = Kind("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers")
+
+    spec: HorizontalPodAutoscalerSpec = HorizontalPodAutoscalerSpec()
 
 
 class PodTemplateObject(Object, frozen=True):

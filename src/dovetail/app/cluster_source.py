@@ -53,11 +53,15 @@ def read_own_settings() -> Settings:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SeenCluster:
-    """A cluster as it was: its Situation; of a live one, its pods by name and its controller's settings."""
+    """A cluster as it was: its Situation; of a live one, its pods by name and its controller's settings.
+
+    `class_hashes` are those of its EC2NodeClasses by name, where they are known.
+    """
 
     situation: Situation
     pods: Mapping[str, Pod] = field(default_factory=dict)
     settings: Settings = field(default_factory=read_own_settings)
+    class_hashes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def snapshot(self) -> Snapshot:

@@ -14,7 +14,9 @@ from random import Random
 from typing import Any
 
 from dovetail.api import crds, labels
+from dovetail.api.hashes import hash_nodeclass
 from dovetail.api.meta import Kind, Object
+from dovetail.api.nodeclass import EC2NodeClass
 from dovetail.api.nodepool import NodePool
 from dovetail.api.overlay import NodeOverlay
 from dovetail.api.pod import Pod
@@ -234,7 +236,13 @@ async def see_cluster(sight: ClusterContext, server: str, remark: Callable[[str]
     await refresh_provider(sight)
     situation = await take_situation(sight, await _list_shifts(sight, server), remark)
     pods = {pod.full_name: pod for pod in sight.get_informer(Pod)}
-    return SeenCluster(situation, pods, sight.settings)
+    return SeenCluster(situation, pods, sight.settings, _hash_classes(sight))
+
+
+def _hash_classes(sight: ClusterContext) -> dict[str, str]:
+    """The hashes of the cluster's EC2NodeClasses, by which a change of one is known."""
+    found = sight.informers.get(EC2NodeClass, ())
+    return {each.name: hash_nodeclass(each, None) for each in found if isinstance(each, EC2NodeClass)}
 
 
 async def _detect_provider(transport: Transport) -> str:

@@ -5,26 +5,35 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
+from dovetail.app.cluster_source import SeenCluster
 from dovetail.aws import Aws
 from dovetail.errors import BadInput, Misconfigured
 from dovetail.history.recording.anonymise import NameHider, hash_parts
-from dovetail.history.recording.reader import RecordingReader
+from dovetail.history.recording.reader import RecordedLook, RecordingReader
 from dovetail.ports import Clock, RecordingPlace, RunBlocking
 from dovetail.runtime.clock import SystemClock
 from dovetail.runtime.recording import RecordingOptions
 from dovetail.runtime.recording_folder import RecordingFolder, read_recording
-from dovetail.settings import Settings
+from dovetail.settings import Settings, read_settings
 from dovetail.settings.decision_log import LogPlace, parse_s3_place
 from dovetail.settings.recording import parse_recording_place
 
 if TYPE_CHECKING:
     from dovetail.aws.boto import BotoAws
 
-__all__ = ["open_place", "open_recording", "parse_target", "read_recording_options"]
+__all__ = [
+    "open_place",
+    "open_recording",
+    "parse_target",
+    "read_look",
+    "read_recording_options",
+    "see_look",
+]
 
 
 def parse_target(text: str) -> LogPlace:
@@ -86,6 +95,24 @@ def open_recording(place: str, aws: Aws | None = None) -> Iterator[RecordingRead
         finally:
             if own is not None:
                 own.close()
+
+
+def see_look(reader: RecordingReader, look: RecordedLook) -> SeenCluster:
+    """The look as a cluster that was seen, with the settings of whoever recorded it."""
+    recorded = dict(reader.segments[look.segment - 1].head.settings)
+    provider = recorded.pop("PROVIDER", "kwok")
+    # No decision depends on the cluster's name, and EC2 insists on one.
+    settings = read_settings((), {"CLUSTER_NAME": "recording"} | recorded, provider=provider)
+    return SeenCluster(look.situation, {}, settings)
+
+
+def read_look(place: str, at: datetime) -> SeenCluster:
+    """The cluster as the recording saw it last at a time; BadInput where it has no such look."""
+    with open_recording(place) as reader:
+        if not reader.segments:
+            why = reader.troubles[0] if reader.troubles else "there is none in it"
+            raise BadInput(f"reading the recording {place}: {why}")
+        return see_look(reader, reader.at(at))
 
 
 def _connect_aws() -> BotoAws:

@@ -42,12 +42,14 @@ def encode_snapshot(seen: SeenCluster) -> bytes:
     stripped = strip_annotations(seen.snapshot)
     parts = msgspec.json.decode(snapshot_codec.encode_snapshot(stripped), type=dict[str, msgspec.Raw])
     known = seen.situation.with_snapshot(Snapshot())
-    head = {
+    head: dict[str, object] = {
         "format": FORMAT,
         "provider": seen.settings.provider,
         "settings": seen.settings.list_deciding(),
         "situation": msgspec.Raw(snapshot_codec.encode_part(known)),
     }
+    if seen.class_hashes:
+        head["nodeClasses"] = dict(sorted(seen.class_hashes.items()))
     return msgspec.json.encode(head | parts) + b"\n"
 
 
@@ -62,6 +64,7 @@ class _Situation(msgspec.Struct):
     situation: Situation
     provider: str = "kwok"
     settings: dict[str, str] = {}
+    node_classes: dict[str, str] = msgspec.field(default_factory=dict, name="nodeClasses")
 
 
 def read_snapshot(path: str) -> SeenCluster:
@@ -93,4 +96,4 @@ def read_snapshot(path: str) -> SeenCluster:
     found = examine_settings((), {"CLUSTER_NAME": "snapshot"} | known.settings, known.provider)
     if found.problems:
         raise BadInput(f"reading the snapshot {name}: it is damaged ({found.problems[0]}); {ADVICE}")
-    return SeenCluster(known.situation.with_snapshot(snapshot), {}, found.settings)
+    return SeenCluster(known.situation.with_snapshot(snapshot), {}, found.settings, known.node_classes)

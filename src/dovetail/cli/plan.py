@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
+from functools import partial
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from dovetail.api.core import Node
+from dovetail.api.core import LimitRange, Node
 from dovetail.api.crds import find_provider_api
-from dovetail.api.manifests import DEFAULT, Document, ManifestComplaint, Manifests, Severity, parse_manifests
-from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodeclass import EC2NodeClass, KWOKNodeClass
 from dovetail.api.nodepool import NodePool, Requirement
+from dovetail.api.overlay import NodeOverlay
 from dovetail.api.zoneshift import ZoneShift
+from dovetail.app.changed_plan import plan_change
 from dovetail.app.cluster_source import ClusterSource, SeenCluster, read_own_settings
-from dovetail.app.snapshot_file import find_cluster
 from dovetail.app.solved_plan import SolvedPlan, solve_situation
-from dovetail.cli.validate import is_checked, list_complaints
 from dovetail.cli.views import plans
 from dovetail.cli.views.disruptions import plan_disruption
-from dovetail.cli.views.files import STDIN, MoreFiles, OptionalFiles, read_manifests
+from dovetail.cli.views.files import MoreFiles, OptionalFiles
 from dovetail.cli.views.options import (
     ClusterNameOption,
     ContextOption,
@@ -34,18 +31,22 @@ from dovetail.cli.views.options import (
     RegionOption,
     SnapshotOption,
 )
-from dovetail.cli.views.output import LEFT_OUT, Output, OutputOption, format_count, print_note, print_remark
-from dovetail.cli.views.plan_changes import PlanChange, show_change
+from dovetail.cli.views.output import LEFT_OUT, Output, OutputOption, print_note
+from dovetail.cli.views.plan_changes import show_planned_change
 from dovetail.cli.views.plans import show_explanation, show_plan
 from dovetail.cli.views.progress import ProgressBar
+from dovetail.cli.views.world_files import SUBSET, WorldReader, parse_object_name, read_change_files
+from dovetail.cli.views.world_source import AtOption, ChangeOption, DeleteOption, RecordingOption, WorldSource
+from dovetail.disruption.policy import read_default_annotations
 from dovetail.disruption.situation import Situation
 from dovetail.errors import BadInput, Misconfigured
 from dovetail.providers.catalogs import Catalogue, choose_catalogue, load_catalogue
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.requirements import Requirements
 from dovetail.scheduling.model.snapshot import SchedulingOptions, Snapshot
+from dovetail.state.changed_pods import ObjectName
+from dovetail.state.changes import KnownWorld, apply_change
 from dovetail.state.default_nodepool import build_nodepool_for
-from dovetail.state.nodepool_change import forecast_drift
 from dovetail.state.offline import OfflineCluster
 from dovetail.state.situation import build_situation
 from dovetail.zonal.model.manifest_shifts import (
@@ -56,8 +57,7 @@ from dovetail.zonal.model.manifest_shifts import (
 )
 from dovetail.zonal.options import from_settings
 
-SUBSET = "catalog-subset"
-
+CHANGE_STEPS = 8
 
 LiveOption = Annotated[bool, typer.Option("--live", help="Plan for a live cluster, as it is now.")]
 CatalogOption = Annotated[
@@ -77,12 +77,6 @@ ExplainOption = Annotated[
         metavar="POD",
         help="Show everything that was considered for one pod (namespace/name); "
         "with --disruption, for one node.",
-    ),
-]
-ChangeOption = Annotated[
-    str,
-    typer.Option(
-        metavar="FILE", help="Show what these NodePools would alter: nodes, dollars, pods that move."
     ),
 ]
 DisruptionOption = Annotated[
@@ -109,10 +103,13 @@ def plan(
     more: MoreFiles = None,
     live: LiveOption = False,
     snapshot: SnapshotOption = "",
+    recording: RecordingOption = "",
+    at: AtOption = "",
     catalog: CatalogOption = "",
     catalog_subset: SubsetOption = "",
     explain: ExplainOption = "",
-    change: ChangeOption = "",
+    change: ChangeOption = None,
+    delete: DeleteOption = None,
     disruption: DisruptionOption = False,
     turns: TurnsOption = 10,
     quick: QuickOption = False,
@@ -133,50 +130,61 @@ def plan(
     """
     files = [*(filename or ()), *(more or ())]
     where = ClusterSource(kubeconfig, context, provider, cluster_name, region)
+    world = WorldSource(live, snapshot, recording, at, where)
+    altered = bool(change or delete)
     if disruption:
-        seen = _read_world(files, live, snapshot, (catalog, catalog_subset, change), where)
+        seen = _read_world(files, world, (catalog, catalog_subset), altered)
         if plan_disruption(seen, explain, turns, output):
             raise typer.Exit(LEFT_OUT)
         return
-    if live or snapshot:
-        others = {"catalog": catalog, SUBSET: catalog_subset, "explain": explain, "change": change}
-        _only_one_world(files, live, snapshot, others)
-        if _plan_cluster(find_cluster(snapshot, where, print_remark).situation, quick, output):
+    if altered and explain:
+        raise BadInput("--explain and --change exclude each other; leave one out")
+    if world.given:
+        world.exclude_files(files, {"catalog": catalog, SUBSET: catalog_subset, "explain": explain})
+        seen = world.read()
+        if altered:
+            left_out = _change_cluster(seen, change or [], delete or [], quick, output)
+        else:
+            left_out = _plan_cluster(seen.situation, quick, output)
+        if left_out:
             raise typer.Exit(LEFT_OUT)
         return
     if not files:
         raise Misconfigured("nothing to plan: give files with --filename, a --snapshot, or --live")
-    reader = _Reader()
+    reader = WorldReader()
     reader.read_files(files)
     _need_pool(reader, catalog, default_pool)
     asked = _PlanRequest(reader, catalog, catalog_subset, quick)
-    left_out = asked.run_change(change, output) if change else asked.run_plan(explain, output)
+    left_out = (
+        asked.run_change(change or [], delete or [], output) if altered else asked.run_plan(explain, output)
+    )
     if left_out:
         raise typer.Exit(LEFT_OUT)
 
 
 def _read_world(
-    files: Sequence[str], live: bool, snapshot: str, others: tuple[str, ...], where: ClusterSource
+    files: Sequence[str], world: WorldSource, catalogue: tuple[str, str], altered: bool
 ) -> SeenCluster:
     """The world whose nodes are asked about: the files', the snapshot's, or else the live cluster's."""
-    catalog, subset, change = others
-    if change:
+    if altered:
         raise BadInput("--disruption and --change exclude each other; leave one out")
-    if files and not live and not snapshot:
-        reader = _Reader()
+    if files and not world.given:
+        reader = WorldReader()
         reader.read_files(files)
-        asked = _PlanRequest(reader, catalog, subset, quick=True)
+        asked = _PlanRequest(reader, *catalogue, quick=True)
         return SeenCluster(asked.build_situation())
-    _only_one_world(files, live or not snapshot, snapshot, {"catalog": catalog, SUBSET: subset})
-    return find_cluster(snapshot, where, print_remark)
+    world = world if world.given else replace(world, live=True)
+    world.exclude_files(files, dict(zip(("catalog", SUBSET), catalogue, strict=True)))
+    return world.read()
 
 
 class _PlanRequest:
     """A world that was read, and how to plan for it."""
 
-    def __init__(self, reader: _Reader, catalog: str, subset: str, quick: bool) -> None:
+    def __init__(self, reader: WorldReader, catalog: str, subset: str, quick: bool) -> None:
         self.world, self.quick = reader.world, quick
-        self.shop = _choose_catalogue(reader, catalog, subset)
+        self._choose = partial(_choose_catalogue, catalog=catalog, subset=subset, usual=reader.subset)
+        self.shop = self._choose(self.world)
         self.options = SchedulingOptions(now=datetime.now(UTC), flavour=self.shop.flavour)
         self.shifted = self._find_shifted_zones()
         remarks = self.world.list_remarks(self.shop.types_for, self.options)
@@ -233,23 +241,43 @@ class _PlanRequest:
             _show_result(found, output)
         return bool(found.left_out)
 
-    def run_change(self, path: str, output: Output) -> bool:
+    def run_change(self, paths: Sequence[str], deleted: Sequence[str], output: Output) -> bool:
         """Plan before and after a change and show the difference; true when it leaves pods out."""
-        changed = self.world.with_pools(_read_pools(path))
-        with ProgressBar(4) as progress:
-            situation = self.build_situation()
-            old = situation.snapshot
-            before = solve_situation(situation, self.quick, progress.start_step)
-            turned = forecast_drift(
-                old.nodes, _index_pools(self.world), _index_pools(changed), self.options.now
-            )
-            leaving = frozenset(fate.node for fate in turned if not fate.held_by)
-            new = changed.build_snapshot(self._list_types, self.options, leaving)
-            after = solve_situation(situation.with_snapshot(new), self.quick, progress.start_step)
-        _refuse_set_aside(before)
-        _refuse_set_aside(after)
-        show_change(PlanChange(before, after, turned), output)
-        return bool(after.left_out)
+        changed = read_change_files(paths, deleted)
+        names = [parse_object_name(each) for each in deleted]
+        seen = SeenCluster(self.build_situation(), {}, read_own_settings())
+        known = KnownWorld(
+            self._find_offers(changed, names),
+            read_default_annotations(seen.settings),
+            self.world.list_class_hashes(),
+            tuple(self.world.list_objects(LimitRange)),
+        )
+        found = apply_change(seen.snapshot, changed.build_change(names), known)
+        with ProgressBar(CHANGE_STEPS) as progress:
+            planned = plan_change(seen, found, self.quick, progress.start_step)
+        _refuse_set_aside(planned.before)
+        _refuse_set_aside(planned.after)
+        return show_planned_change(planned, changed, output)
+
+    def _find_offers(
+        self, changed: OfflineCluster, deleted: Sequence[ObjectName]
+    ) -> dict[str, Sequence[InstanceType]] | None:
+        """What each NodePool may buy after the change; None where that is as before."""
+        kinds = (NodePool, EC2NodeClass, KWOKNodeClass, NodeOverlay)
+        if not any(changed.list_objects(each) for each in kinds) and all(
+            each.kind not in kinds for each in deleted
+        ):
+            return None
+        merged = self.world.merge_objects(changed, deleted)
+        shop = self._choose(merged)
+        for remark in merged.list_overlay_remarks(shop.types_for, self.options):
+            print_note(f"note: {remark}")
+
+        def list_types(pool: NodePool) -> Sequence[InstanceType]:
+            types, away = shop.types_for(pool), self.shifted.names
+            return tuple(exclude_offerings(each, away) for each in types) if away else types
+
+        return {pool.name: types for pool, types in merged.list_offers(list_types, self.options)}
 
 
 def _refuse_set_aside(found: SolvedPlan) -> None:
@@ -258,7 +286,7 @@ def _refuse_set_aside(found: SolvedPlan) -> None:
         raise BadInput(f"{bad}; nothing was planned")
 
 
-def _need_pool(reader: _Reader, catalog: str, wanted: bool) -> None:
+def _need_pool(reader: WorldReader, catalog: str, wanted: bool) -> None:
     """Say which NodePool the files would need where they have none; with --default-pool, plan with it."""
     if reader.world.list_objects(NodePool):
         return
@@ -289,17 +317,21 @@ def _pool_words(pool: Mapping[str, Any]) -> str:
     return f"a pool {pool['metadata']['name']} ({asked}{named})"
 
 
-def _only_one_world(files: Sequence[str], live: bool, snapshot: str, others: Mapping[str, str]) -> None:
-    """A cluster brings its own pods, pools and prices; what else was asked for would be ignored."""
-    ours = "--live" if live else "--snapshot"
-    if files or (live and snapshot):
-        raise BadInput(
-            f"{ours} and {'--filename' if files else '--snapshot'} exclude each other; leave one out"
-        )
-    other = next((name for name, value in others.items() if value), "")
-    if other:
-        instead = "; use `dovetail explain`" if other == "explain" else ""
-        raise BadInput(f"--{other} is for files, and {ours} is none{instead}")
+def _change_cluster(
+    seen: SeenCluster, paths: Sequence[str], deleted: Sequence[str], quick: bool, output: Output
+) -> bool:
+    """Plan for a cluster before and after a change and show it; true when it leaves pods out."""
+    changed = read_change_files(paths, deleted)
+    found = apply_change(
+        seen.snapshot,
+        changed.build_change(parse_object_name(each) for each in deleted),
+        KnownWorld(None, read_default_annotations(seen.settings), seen.class_hashes),
+    )
+    with ProgressBar(CHANGE_STEPS) as progress:
+        planned = plan_change(seen, found, quick, progress.start_step)
+    for bad in {*planned.before.plan.set_aside, *planned.after.plan.set_aside}:
+        print_note(f"note: {bad}")
+    return show_planned_change(planned, changed, output)
 
 
 def _plan_cluster(situation: Situation, quick: bool, output: Output) -> bool:
@@ -329,103 +361,6 @@ def _show_result(found: SolvedPlan, output: Output) -> None:
         plans.write_plan(found, output)
 
 
-def _index_pools(world: OfflineCluster) -> dict[str, NodePool]:
-    return {pool.name: pool for pool in world.list_objects(NodePool)}
-
-
-def _choose_catalogue(reader: _Reader, catalog: str, subset: str) -> Catalogue:
-    world = reader.world
+def _choose_catalogue(world: OfflineCluster, catalog: str, subset: str, usual: str) -> Catalogue:
     classes = {each.name: each for each in world.list_objects(EC2NodeClass)}
-    return load_catalogue(
-        catalog or choose_catalogue(world.list_objects(NodePool)), classes, subset, reader.subset
-    )
-
-
-class _Head(msgspec.Struct, rename="camel"):
-    api_version: str = ""
-    kind: str = ""
-
-
-class _Annotated(msgspec.Struct, frozen=True):
-    annotations: dict[str, str] = {}
-
-
-class _List(msgspec.Struct):
-    kind: str
-    items: list[msgspec.Raw]
-    metadata: _Annotated = _Annotated()
-
-
-class _Reader:
-    """The files a person named, read into a world."""
-
-    def __init__(self) -> None:
-        self.world = OfflineCluster()
-        self.subset = ""
-        self._errors: list[ManifestComplaint] = []
-
-    def read_files(self, paths: Sequence[str]) -> None:
-        """Read every file; any that cannot be read ends it, after all have been looked at."""
-        found = [self._read_path(path) for path in dict.fromkeys(paths)]
-        everything = Manifests.join_manifests([each for each in found if each is not None])
-        complaints = [*everything.complaints, *self._errors]
-        complaints += [error for document in everything.documents for error in _errors_in(document)]
-        for complaint in complaints:
-            print_note(str(complaint))
-        if any(complaint.severity is Severity.ERROR for complaint in complaints):
-            raise BadInput(f"{format_count(len(complaints), 'complaint')}; nothing was planned")
-        for document in everything.documents:
-            where = f"{document.source}:{document.line}"
-            self._add_object(document.api_version, document.kind, document.value, where)
-
-    def _read_path(self, path: str) -> Manifests | None:
-        """What is still to be taken in; None when the file was a List, which is taken in at once."""
-        if path == STDIN:
-            piped = sys.stdin.buffer.read(DEFAULT.size + 1)
-            return None if self._read_list(piped, "stdin") else parse_manifests(piped, "stdin")
-        if path.endswith(".json"):
-            with suppress(OSError):  # whatever is wrong with the file is said below
-                if self._read_list(Path(path).read_bytes(), path):
-                    return None
-        return read_manifests([path])
-
-    def _read_list(self, text: bytes, source: str) -> bool:
-        """A List in JSON goes straight from bytes to records: tens of thousands of pods in a moment."""
-        try:
-            listed = msgspec.json.decode(text, type=_List)
-            heads = [msgspec.json.decode(item, type=_Head) for item in listed.items]
-        except (msgspec.MsgspecError, RecursionError):
-            return False  # whatever is wrong is said by the reader that takes its time
-        self.subset = self.subset or listed.metadata.annotations.get(SUBSET, "")
-        for number, (head, item) in enumerate(zip(heads, listed.items, strict=True), 1):
-            where = f"{source}, item {number}"
-            if is_checked(head.api_version, head.kind):
-                value = msgspec.json.decode(item, type=dict[str, Any])
-                wrong = _errors_in(Document(where, number - 1, head.api_version, head.kind, value))
-                self._errors += wrong
-                if wrong:
-                    continue
-            self._add_object(head.api_version, head.kind, bytes(item), where)
-        return True
-
-    def _add_object(self, api_version: str, kind: str, document: Any, where: str) -> None:
-        try:
-            self.world.add(api_version, kind, document)
-        except (BadInput, ValueError) as error:
-            raise BadInput(f"{where}: {error}") from error
-
-
-def _errors_in(document: Document) -> list[ManifestComplaint]:
-    """What the API server or the controller would refuse of one of our objects; claims were accepted once."""
-    if document.kind == NodeClaim.KIND.kind or not is_checked(document.api_version, document.kind):
-        return []
-    return [each for each in list_complaints(document) if each.severity is Severity.ERROR]
-
-
-def _read_pools(path: str) -> list[NodePool]:
-    reader = _Reader()
-    reader.read_files([path])
-    pools = reader.world.list_objects(NodePool)
-    if not pools:
-        raise BadInput(f"{path}: there is no NodePool in it, so there is no change to show")
-    return pools
+    return load_catalogue(catalog or choose_catalogue(world.list_objects(NodePool)), classes, subset, usual)

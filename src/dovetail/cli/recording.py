@@ -9,8 +9,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from dovetail.app.cluster_source import SeenCluster
-from dovetail.app.recordings import open_recording
+from dovetail.app.recordings import open_recording, see_look
 from dovetail.app.snapshot_file import encode_snapshot
 from dovetail.cli.views.files import STDIN, expect_writable, write_file
 from dovetail.cli.views.output import (
@@ -25,10 +24,9 @@ from dovetail.cli.views.output import (
 from dovetail.errors import BadInput, Misconfigured
 from dovetail.history.asking import parse_moment
 from dovetail.history.recording.editing import anonymise_segments, cut_segments
-from dovetail.history.recording.reader import RecordedLook, RecordingReader
+from dovetail.history.recording.reader import RecordingReader
 from dovetail.history.recording.summary import RecordingSummary, summarise_recording
 from dovetail.runtime.recording_folder import SUFFIX
-from dovetail.settings import read_settings
 
 Action = Literal["info", "cut", "anonymise", "snapshot"]
 ActionArgument = Annotated[
@@ -175,7 +173,7 @@ def _write_snapshot(reader: RecordingReader, place: str, at: str, out: str) -> b
     if not at:
         raise Misconfigured("snapshot needs a moment, such as --at 2026-11-02T03:12:00Z or --at 3h")
     look = reader.at(parse_moment(at, datetime.now(UTC), "--at"))
-    data = encode_snapshot(_see_look(reader, look))
+    data = encode_snapshot(see_look(reader, look))
     if not out or out == STDIN:
         print_text(data.decode())
     else:
@@ -185,15 +183,6 @@ def _write_snapshot(reader: RecordingReader, place: str, at: str, out: str) -> b
         f"as it was seen at {_tell(look.at)}: {format_count(len(look.situation.snapshot.nodes), 'node')}"
     )
     return True
-
-
-def _see_look(reader: RecordingReader, look: RecordedLook) -> SeenCluster:
-    """The look as a cluster that was seen, with the settings of whoever recorded it."""
-    recorded = dict(reader.segments[look.segment - 1].head.settings)
-    provider = recorded.pop("PROVIDER", "kwok")
-    # No decision depends on the cluster's name, and EC2 insists on one.
-    settings = read_settings((), {"CLUSTER_NAME": "recording"} | recorded, provider=provider)
-    return SeenCluster(look.situation, {}, settings)
 
 
 def _tell_missing(reader: RecordingReader, place: str) -> bool:

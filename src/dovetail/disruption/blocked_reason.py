@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ["BlockedReason"]
+__all__ = ["PASSING", "BlockedReason"]
 
 
 class BlockedReason(StrEnum):
@@ -42,3 +42,20 @@ class BlockedReason(StrEnum):
     PAYBACK = "payback-too-long"
     RESTING = "moved-lately"
     UNBALANCED = "unbalanced"
+
+
+# These reasons pass by themselves; a drifted node that anything else blocks needs a person.
+PASSING = frozenset(
+    (
+        BlockedReason.BUDGET,
+        BlockedReason.RATE,
+        BlockedReason.BACKED_OFF,
+        BlockedReason.UNDER_WAY,
+        BlockedReason.DELETING,
+        BlockedReason.NOMINATED,
+        BlockedReason.UNINITIALIZED,
+        BlockedReason.NO_NODE,
+        BlockedReason.UNSAID,
+        BlockedReason.ZONAL_SHIFT,
+    )
+)

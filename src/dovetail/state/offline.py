@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced
 from typing import Any, TypeVar
@@ -18,14 +17,14 @@ from msgspec.structs import replace
 from dovetail.api import codec, core, nodeclass, predicates
 from dovetail.api.bad_items import reason_of
 from dovetail.api.buffers import CapacityBuffer
-from dovetail.api.conditions import READY
 from dovetail.api.core import Node
+from dovetail.api.hashes import hash_nodeclass
 from dovetail.api.labels import NAMESPACE_NAME
-from dovetail.api.meta import Condition, Object
+from dovetail.api.meta import Object
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.api.overlay import NodeOverlay
-from dovetail.api.pod import Container, Pod, PodSpec, PodStatus
+from dovetail.api.pod import Container, Pod, PodSpec
 from dovetail.api.quantity import ZERO
 from dovetail.api.zoneshift import ZoneShift
 from dovetail.errors import BadInput
@@ -41,9 +40,19 @@ from dovetail.scheduling.model.snapshot import (
     Storage,
     build_pools_and_catalogs,
 )
+from dovetail.state.changed_pods import (
+    MOST_PODS,
+    PENDING,
+    ObjectName,
+    WorldChange,
+    check_pod_count,
+    read_volume_limits,
+)
+from dovetail.state.changed_workloads import scale_workload
+from dovetail.state.changes import assume_ready, sort_pools
 from dovetail.state.workload_pods import PodWorkload, build_pods, list_owners, read_workload
 
-__all__ = ["KINDS", "MOST_PODS", "OfflineCluster"]
+__all__ = ["KINDS", "MOST_PODS", "OfflineCluster", "find_kind"]
 
 T = TypeVar("T", bound=Object)
 Offer = tuple[NodePool, Sequence[InstanceType]]
@@ -69,6 +78,7 @@ KINDS: Mapping[tuple[str, str], type[Object]] = {
         core.CronJob,
         core.LimitRange,
         core.Namespace,
+        core.HorizontalPodAutoscaler,
         core.Service,
         core.PodDisruptionBudget,
         core.PersistentVolume,
@@ -77,7 +87,8 @@ KINDS: Mapping[tuple[str, str], type[Object]] = {
         core.CSINode,
         ZoneShift,
     )
-}
+} | {("autoscaling/v1", "HorizontalPodAutoscaler"): core.HorizontalPodAutoscaler}
+FILES = "these files come"
 MAKERS: tuple[type[Object], ...] = (
     core.Deployment,
     core.ReplicaSet,
@@ -85,12 +96,15 @@ MAKERS: tuple[type[Object], ...] = (
     core.Job,
     core.CronJob,
 )
-MOST_PODS = 250_000
-READY_NOW = Condition(type=READY, status="True")
-# Manifests say nothing of what a scheduler thought of them.
-PENDING = PodStatus(
-    phase="Pending", conditions=(Condition(type="PodScheduled", status="False", reason="Unschedulable"),)
-)
+
+
+def find_kind(word: str) -> type[Object] | None:
+    """The kind that a person means by a word: Deployment, deployments or deployments.apps."""
+    wanted = word.lower()
+    for kind in KINDS.values():
+        if wanted in (kind.KIND.kind.lower(), kind.KIND.plural, kind.KIND.resource):
+            return kind
+    return None
 
 
 @dataclass
@@ -122,28 +136,42 @@ class OfflineCluster:
     def list_objects(self, kind: type[T]) -> list[T]:
         return list(self.found.get(kind, {}).values())
 
-    def with_pools(self, pools: Iterable[NodePool]) -> OfflineCluster:
-        """The same world with these pools in place of their namesakes, or added."""
-        changed = {**self.found.get(NodePool, {}), **{("", pool.name): pool for pool in pools}}
-        return OfflineCluster({**self.found, NodePool: changed}, self.unused, self.table)
+    def build_change(self, deleted: Iterable[ObjectName] = ()) -> WorldChange:
+        """Everything collected, as a change of some other world."""
+        return WorldChange(
+            tuple(each for records in self.found.values() for each in records.values()), tuple(deleted)
+        )
 
-    def build_snapshot(
-        self, types_for: TypesFor, options: SchedulingOptions, leaving: AbstractSet[str] = frozenset()
-    ) -> Snapshot:
-        """Everything collected, as the controllers would have seen it; nodes of these names are to go."""
+    def merge_objects(self, changed: OfflineCluster, deleted: Iterable[ObjectName]) -> OfflineCluster:
+        """The same world with these objects in place of their namesakes, or added, and those named gone."""
+        merged = {kind: dict(records) for kind, records in self.found.items()}
+        for kind, records in changed.found.items():
+            merged.setdefault(kind, {}).update(records)
+        for each in deleted:
+            merged.get(each.kind, {}).pop((each.namespace, each.name), None)
+        return OfflineCluster(merged, self.unused, self.table)
+
+    def list_class_hashes(self) -> dict[str, str]:
+        """The hashes of the EC2NodeClasses, by name."""
+        return {each.name: hash_nodeclass(each, None) for each in self.list_objects(nodeclass.EC2NodeClass)}
+
+    def list_offers(self, types_for: TypesFor, options: SchedulingOptions) -> list[Offer]:
+        """Every NodePool with what it may buy, NodeOverlays in force."""
+        return list(self._apply_overlays(self._list_offers(types_for), options))
+
+    def build_snapshot(self, types_for: TypesFor, options: SchedulingOptions) -> Snapshot:
+        """Everything collected, as the controllers would have seen it."""
         ranges = self.list_objects(core.LimitRange)
         everyone = [
             *(_admit_pod(pod, ranges) for pod in self.list_objects(Pod)),
             *self._build_workload_pods(),
         ]
-        pools, catalogs = build_pools_and_catalogs(
-            self._apply_overlays(self._list_offers(types_for), options)
-        )
+        pools, catalogs = build_pools_and_catalogs(self.list_offers(types_for, options))
         daemons, bad = build_daemon_pods(((each, None) for each in self.list_objects(core.DaemonSet)), ranges)
         return Snapshot(
             pools=pools,
             catalogs=catalogs,
-            nodes=self._build_nodes(everyone, leaving),
+            nodes=self._build_nodes(everyone),
             pods=tuple(_mark_unschedulable(pod) for pod in everyone if _is_pending(pod)),
             virtual=tuple(self._build_virtual_pods()),
             daemons=daemons,
@@ -182,6 +210,10 @@ class OfflineCluster:
         )
         if lost_buffers:
             yield f"buffers whose template is not in the files were left out: {', '.join(lost_buffers)}"
+        yield from self.list_overlay_remarks(types_for, options)
+
+    def list_overlay_remarks(self, types_for: TypesFor, options: SchedulingOptions) -> Iterator[str]:
+        """Which NodeOverlays are not in force, and why."""
         for judgement in self._evaluate_overlays(self._list_offers(types_for), options).statuses:
             if not judgement.valid:
                 yield f"NodeOverlay {judgement.overlay} is not in force: {judgement.message}"
@@ -199,16 +231,14 @@ class OfflineCluster:
 
     def _list_pools(self) -> list[NodePool]:
         """The pools in their order of preference; one that says nothing about readiness is ready."""
-        ready = [_assume_ready(pool) for pool in self.list_objects(NodePool)]
-        ready.sort(key=lambda pool: pool.name, reverse=True)
-        return sorted(ready, key=lambda pool: pool.spec.weight or 0, reverse=True)
+        return sort_pools(assume_ready(pool) for pool in self.list_objects(NodePool))
 
-    def _build_nodes(self, pods: Iterable[Pod], leaving: AbstractSet[str]) -> tuple[StateNode, ...]:
+    def _build_nodes(self, pods: Iterable[Pod]) -> tuple[StateNode, ...]:
         bound: dict[str, list[Pod]] = {}
         for pod in pods:
             if pod.node_name and not predicates.is_terminal(pod):
                 bound.setdefault(pod.node_name, []).append(pod)
-        limits = {each.name: _read_volume_limits(each) for each in self.list_objects(core.CSINode)}
+        limits = {each.name: read_volume_limits(each) for each in self.list_objects(core.CSINode)}
         claims = {_read_machine_key(claim): claim for claim in self.list_objects(NodeClaim)}
         states = []
         for node in self.list_objects(Node):
@@ -218,12 +248,11 @@ class OfflineCluster:
                     node=node,
                     claim=claim,
                     pods=tuple(bound.get(node.name, ())),
-                    marked=node.name in leaving,
                     volume_limits=limits.get(node.name, {}),
                 )
             )
         # What is left was ordered and has not joined yet.
-        return (*states, *(StateNode(claim=claim, marked=claim.name in leaving) for claim in claims.values()))
+        return (*states, *(StateNode(claim=claim) for claim in claims.values()))
 
     def _build_namespaces(self, pods: Iterable[Pod]) -> dict[str, Mapping[str, str]]:
         named = {pod.namespace: {NAMESPACE_NAME: pod.namespace} for pod in pods}
@@ -242,7 +271,7 @@ class OfflineCluster:
             like = self._find_buffer_workload(buffer)
             if like is not None:
                 count = count_buffer_replicas(buffer, like.template, like.count)
-                _check_pod_count(count)
+                check_pod_count(count, FILES)
                 yield from build_virtual_pods(buffer, like.template, count)
 
     def _find_buffer_workload(self, buffer: CapacityBuffer) -> PodWorkload | None:
@@ -259,16 +288,27 @@ class OfflineCluster:
         owner = next((o for o in known if (o.KIND.kind, o.name) == (scaled.kind, scaled.name)), None)
         return None if owner is None else read_workload(owner)
 
+    def _find_scaler(self, workload: PodWorkload) -> core.HorizontalPodAutoscaler | None:
+        kind, namespace, name = workload.identity
+        for each in self.list_objects(core.HorizontalPodAutoscaler):
+            target = each.spec.scale_target_ref
+            if (target.kind, each.namespace, target.name) == (kind, namespace, name):
+                return each
+        return None
+
     def _build_workload_pods(self) -> Iterator[Pod]:
         """The pods workloads would make, for those whose pods are not in the files."""
         owners = list_owners(
             (*self.list_objects(Pod), *self.list_objects(core.ReplicaSet), *self.list_objects(core.Job))
         )
         made = [
-            found for kind in MAKERS for each in self.list_objects(kind) if (found := read_workload(each))
+            scale_workload(found, None, self._find_scaler(found))
+            for kind in MAKERS
+            for each in self.list_objects(kind)
+            if (found := read_workload(each))
         ]
         kept = [each for each in made if each.identity not in owners]
-        _check_pod_count(sum(each.count for each in kept) + len(self.found.get(Pod, {})))
+        check_pod_count(sum(each.count for each in kept) + len(self.found.get(Pod, {})), FILES)
         ranges = self.list_objects(core.LimitRange)
         for each in kept:
             spec = apply_limit_ranges(each.template.spec, each.owner.namespace, ranges)
@@ -290,11 +330,6 @@ def _has_limits_alone(container: Container) -> bool:
 
 def _list_containers(spec: PodSpec) -> tuple[Container, ...]:
     return (*spec.containers, *spec.init_containers)
-
-
-def _check_pod_count(pods: int) -> None:
-    if pods > MOST_PODS:
-        raise BadInput(f"these files come to {pods:,} pods; at most {MOST_PODS:,} are planned at once")
 
 
 def _check_amounts(obj: Object) -> None:
@@ -344,17 +379,3 @@ def _mark_unschedulable(pod: Pod) -> Pod:
 def _read_machine_key(claim: NodeClaim) -> str:
     """What a node is matched with its claim by: the machine or, before there is one, the name."""
     return claim.status.provider_id or f"name:{claim.status.node_name or claim.name}"
-
-
-def _assume_ready(pool: NodePool) -> NodePool:
-    if any(condition.type == READY for condition in pool.status.conditions):
-        return pool
-    return replace(pool, status=replace(pool.status, conditions=(*pool.status.conditions, READY_NOW)))
-
-
-def _read_volume_limits(csi_node: core.CSINode) -> dict[str, int]:
-    return {
-        driver.name: driver.allocatable.count
-        for driver in csi_node.spec.drivers
-        if driver.allocatable is not None and driver.allocatable.count is not None
-    }

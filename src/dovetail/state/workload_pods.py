@@ -9,7 +9,7 @@ from dovetail.api.core import CronJob, Deployment, Job, JobSpec, ReplicaSet, Sta
 from dovetail.api.meta import Object, ObjectMeta, OwnerReference
 from dovetail.api.pod import Pod, PodStatus, PodTemplate
 
-__all__ = ["PodWorkload", "build_pods", "list_owners", "read_workload"]
+__all__ = ["Owner", "PodWorkload", "build_pods", "list_owners", "read_workload"]
 
 Owner = tuple[str, str, str]
 # Who makes whom: the name of the one made begins with its maker's, and ends in a part of its own.
@@ -39,12 +39,15 @@ def read_workload(owner: Object) -> PodWorkload | None:
             return PodWorkload(owner, _count_parallel(owner.spec), owner.spec.template)
         case CronJob():
             inner = owner.spec.job_template.spec
-            return PodWorkload(owner, _count_parallel(inner), inner.template)
+            return PodWorkload(owner, 0 if owner.spec.suspend else _count_parallel(inner), inner.template)
         case _:
             return None
 
 
 def _count_parallel(job: JobSpec) -> int:
+    """What a Job runs at once; one that is suspended runs nothing."""
+    if job.suspend:
+        return 0
     parallel = 1 if job.parallelism is None else max(0, job.parallelism)
     return parallel if job.completions is None else min(parallel, max(0, job.completions))
 

@@ -324,8 +324,11 @@ def test_a_pod_that_must_not_be_disrupted_holds_its_node(tmp_path: Path) -> None
 def test_a_change_that_alters_nothing_says_so(tmp_path: Path) -> None:
     world = given(tmp_path, only("spot"), pod("p"))
     assert "the change alters nothing" in dovetail("plan", "-f", world, "--change", world).out
-    nothing = dovetail("plan", "-f", world, "--change", given(tmp_path, pod("x"), name="no.json"))
-    assert (nothing.code, "there is no NodePool in it" in nothing.err) == (1, True)
+    empty = given(
+        tmp_path, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}}, name="no.json"
+    )
+    nothing = dovetail("plan", "-f", world, "--change", empty)
+    assert (nothing.code, "a plan depends on no object in it" in nothing.err) == (1, True)
 
 
 # ------------------------------------------------------------------ near misses

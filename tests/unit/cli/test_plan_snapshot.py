@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dovetail.app.cluster_source import SeenCluster
+from dovetail.app.snapshot_file import encode_snapshot
+from dovetail.cli.plan import _PlanRequest
+from dovetail.cli.views.world_files import WorldReader
 from support.builders import pod
 from support.commands import dovetail
 from support.explain_snapshots import full_node, world
+from support.random_changes import budget, claimed_node, deployment, listed, pool, running_pod
 from support.seen_clusters import encode_world
 
 
@@ -54,7 +60,17 @@ def test_a_cluster_where_no_pod_waits_has_nothing_to_plan(tmp_path: Path) -> Non
         (("--live", "-f", "a"), 1, "--live and --filename exclude each other; leave one out"),
         (("--live", "--snapshot", "a"), 1, "--live and --snapshot exclude each other; leave one out"),
         (("--snapshot", "a", "--catalog", "aws"), 1, "--catalog is for files, and --snapshot is none"),
-        (("--snapshot", "a", "--change", "b"), 1, "--change is for files, and --snapshot is none"),
+        (
+            ("--snapshot", "a", "--recording", "b"),
+            1,
+            "--snapshot and --recording exclude each other; leave one out",
+        ),
+        (("--snapshot", "a", "--at", "3h"), 1, "--at is a moment of a recording; give one with --recording"),
+        (
+            ("--snapshot", "a", "--change", "b", "--explain", "p"),
+            1,
+            "--explain and --change exclude each other; leave one out",
+        ),
         (
             ("--live", "--explain", "web"),
             1,
@@ -73,3 +89,83 @@ def test_what_does_not_go_together_is_one_sentence(
 ) -> None:
     ended = dovetail("plan", *arguments)
     assert (ended.code, ended.out, ended.err) == (code, "", f"dovetail: {sentence}\n")
+
+
+def save_world(folder: Path, *objects: dict[str, Any]) -> str:
+    """The file that `dovetail snapshot` would write of a cluster of these objects."""
+    reader = WorldReader()
+    (folder / "now.json").write_text(json.dumps(listed(*objects)))
+    reader.read_files([str(folder / "now.json")])
+    situation = _PlanRequest(reader, "", "", quick=True).build_situation()
+    (folder / "taken.json").write_bytes(encode_snapshot(SeenCluster(situation)))
+    return str(folder / "taken.json")
+
+
+def save_change(folder: Path, *objects: dict[str, Any]) -> str:
+    (folder / "change.json").write_text(json.dumps(listed(*objects)))
+    return str(folder / "change.json")
+
+
+def shop_objects() -> list[dict[str, Any]]:
+    nodes = [each for n in range(2) for each in claimed_node(f"node-{n}", "general", "2", "test-zone-a")]
+    pods = [running_pod(f"web-5d9c-{n}", "web", f"node-{n}", 500, 512) for n in range(2)]
+    return [pool("general"), *nodes, *pods]
+
+
+@pytest.mark.spec("VF-6")
+def test_a_budget_in_the_change_shows_the_nodes_it_holds_and_their_price(tmp_path: Path) -> None:
+    taken = save_world(tmp_path, *shop_objects())
+    change = save_change(tmp_path, budget("guard", "web", maxUnavailable=0))
+    table = dovetail("plan", "--snapshot", taken, "--change", change)
+    assert table.code == 0, table.err
+    row = next(line for line in table.out.splitlines() if line.startswith("shop/guard"))
+    assert row.split() == ["shop/guard", "node-0,", "node-1", "0.1086", "the", "change"]
+    found = json.loads(dovetail("plan", "--snapshot", taken, "--change", change, "-o", "json").out)
+    assert found["pdbs"] == [
+        {
+            "pdb": "shop/guard",
+            "nodes": ["node-0", "node-1"],
+            "newly": ["node-0", "node-1"],
+            "hourly": pytest.approx(0.108589934592),
+        }
+    ]
+
+
+def test_a_change_of_a_snapshot_tells_waves_pace_bill_and_floor(tmp_path: Path) -> None:
+    taken = save_world(tmp_path, *shop_objects())
+    change = save_change(tmp_path, pool("general", ("spot",)), deployment("web", 4, 500, 512))
+    told = dovetail("plan", "--snapshot", taken, "--change", change)
+    assert told.code == 0, told.err
+    assert "Deployment shop/web  2 → 4  scaled" in told.out
+    assert "WAVE  NODES" in told.out
+    assert "pool general: 2 nodes in 2 waves, 1 at once by its budget of 10 %" in told.out
+    assert "all of it takes about 5 min" in told.out
+    assert "no fleet for these pods costs less than" in told.out
+    assert "bought first: 1 ×" in told.out
+
+
+def test_pods_that_lose_their_place_are_named_with_the_nearest_miss(tmp_path: Path) -> None:
+    taken = save_world(tmp_path, *shop_objects())
+    change = save_change(tmp_path, deployment("web", 2, 500, 512, nodeSelector={"disk": "fast"}))
+    told = dovetail("plan", "--snapshot", taken, "--change", change)
+    assert told.code == 3
+    assert "becomes unschedulable: shop/web-0, shop/web-1 fit" in told.out
+    assert "but for its node selector: disk In [fast]" in told.out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--delete", "deploymnt/web"), "a plan depends on no deploymnt; did you mean deployment?"),
+        (("--delete", "web"), "write KIND/NAME or KIND/NAMESPACE/NAME, such as deployment/shop/web"),
+        (("--delete", "nodepool/x/y"), "a NodePool is in no namespace"),
+        (("--delete", "node/node-9"), "there is no Node node-9 to delete; did you mean node-"),
+        (("--change", "nowhere.yaml"), "there is no such file"),
+    ],
+)
+def test_a_change_that_makes_no_sense_is_told_in_one_sentence(
+    words: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    ended = dovetail("plan", "--snapshot", save_world(tmp_path, *shop_objects()), *words)
+    assert (ended.code, said in ended.err) == (1, True), ended.err
+    assert "Traceback" not in ended.err

@@ -8,12 +8,11 @@ import pytest
 
 from dovetail.api import core
 from dovetail.api.labels import CAPACITY_TYPE
-from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
 from dovetail.errors import BadInput
 from dovetail.scheduling.model import state_node
 from dovetail.scheduling.model.snapshot import SchedulingOptions, Snapshot
-from dovetail.state.nodepool_change import forecast_drift
+from dovetail.state.changes import apply_change, drain_nodes
 from dovetail.state.offline import OfflineCluster
 from support.builders import NOW
 
@@ -49,8 +48,8 @@ def world(*documents: dict[str, Any]) -> OfflineCluster:
     return found
 
 
-def taken(found: OfflineCluster, leaving: frozenset[str] = frozenset()) -> Snapshot:
-    return found.build_snapshot(lambda pool: (), SchedulingOptions(now=NOW), leaving)
+def taken(found: OfflineCluster) -> Snapshot:
+    return found.build_snapshot(lambda pool: (), SchedulingOptions(now=NOW))
 
 
 def names(snapshot: Snapshot) -> list[str]:
@@ -204,10 +203,6 @@ def running(annotations: dict[str, str] | None = None) -> list[dict[str, Any]]:
     return [node, claim, mine, pod("daemon", nodeName="n", owner=owner("DaemonSet", "ds"))]
 
 
-def pools(found: OfflineCluster) -> dict[str, NodePool]:
-    return {each.name: each for each in found.list_objects(NodePool)}
-
-
 @pytest.mark.parametrize(
     ("changed", "why"),
     [
@@ -222,22 +217,23 @@ def test_nodes_that_are_no_longer_what_their_pool_asks_for_evict_their_pods(
     changed: dict[str, Any], why: str
 ) -> None:
     before = world(pool(), *running())
-    after = before.with_pools(world(changed).list_objects(NodePool))
-    (fate,) = forecast_drift(taken(before).nodes, pools(before), pools(after), NOW)
+    found = apply_change(taken(before), world(changed).build_change())
+    (fate,) = found.drifts
     assert (fate.node, fate.why, fate.evicted, fate.held_by) == ("n", why, ("default/mine",), "")
-    assert taken(after, frozenset(("n",))).nodes[0].marked
+    drained = drain_nodes(found.after, frozenset(("n",)))
+    assert drained.nodes[0].marked
+    assert [each.full_name for each in drained.moving] == ["default/mine"]
 
 
 def test_a_limit_or_a_weight_makes_no_node_drift() -> None:
     before = world(pool(), *running())
-    after = before.with_pools(world(pool(weight=5, limits={"cpu": "1"})).list_objects(NodePool))
-    assert forecast_drift(taken(before).nodes, pools(before), pools(after), NOW) == ()
+    found = apply_change(taken(before), world(pool(weight=5, limits={"cpu": "1"})).build_change())
+    assert found.drifts == ()
 
 
 def test_a_pod_that_must_not_be_disrupted_keeps_its_node() -> None:
     before = world(pool(), *running({"karpenter.sh/do-not-disrupt": "true"}))
-    after = before.with_pools(world(pool(labels={"new": "label"})).list_objects(NodePool))
-    (fate,) = forecast_drift(taken(before).nodes, pools(before), pools(after), NOW)
+    (fate,) = apply_change(taken(before), world(pool(labels={"new": "label"})).build_change()).drifts
     assert fate.held_by == "default/mine"
 
 

@@ -23,16 +23,16 @@ from dovetail.cli.views.output import (
 )
 from dovetail.cli.views.plans import HOURS_A_MONTH
 from dovetail.cli.views.progress import ProgressBar
-from dovetail.disruption.blocked_reason import BlockedReason
+from dovetail.disruption.blocked_reason import PASSING
 from dovetail.disruption.command import Command
-from dovetail.disruption.methods.drift_waves import DriftWave, WaveReplacement
+from dovetail.disruption.methods.drift_waves import DriftWave, DriftWaves, WaveReplacement
 from dovetail.disruption.report import BlockedNodeReport, DisruptionReport, build_report
 from dovetail.errors import BadInput
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.plan import PlannedNode
 from dovetail.settings import durations
 
-__all__ = ["plan_disruption", "show_node", "show_survey"]
+__all__ = ["build_wave", "format_duration", "plan_disruption", "show_node", "show_survey", "show_waves"]
 
 SHOWN_WAVES = 12
 
@@ -49,7 +49,7 @@ def show_survey(found: DisruptionReport, now: datetime, output: Output) -> None:
         columns = ("TURN", "WHY", "DECISION", "NODES", "REPLACED BY", "PODS", "SAVES $/H", "PAID BACK IN")
         print_table(columns, rows)
         print_text("\n")
-    _show_waves(found)
+    show_waves(found.waves)
     if found.blocked_nodes:
         print_table(
             ("BLOCKED NODE", "POOL", "$/H", "REASON", "BECAUSE"),
@@ -80,10 +80,11 @@ def _describe_replacements(new: Iterable[PlannedNode]) -> str:
 def _describe_payback(command: Command) -> str:
     if command.savings <= 0:
         return "-"
-    return "at once" if command.payback is None else _format_duration(timedelta(hours=command.payback))
+    return "at once" if command.payback is None else format_duration(timedelta(hours=command.payback))
 
 
-def _format_duration(length: timedelta) -> str:
+def format_duration(length: timedelta) -> str:
+    """A length of time to the second, as Go writes it."""
     return durations.render_duration(timedelta(seconds=round(length.total_seconds())))
 
 
@@ -92,14 +93,15 @@ def _build_blocked_row(blocked: BlockedNodeReport) -> tuple[str, ...]:
     return blocked.name, blocked.pool or "-", price, str(blocked.main.blocked_reason), blocked.main.why
 
 
-def _show_waves(found: DisruptionReport) -> None:
-    for pool, gate in found.waves.gates.items():
+def show_waves(found: DriftWaves) -> None:
+    """Print the waves of drift, where there is more than one, and the NodePools whose drift is paused."""
+    for pool, gate in found.gates.items():
         print_text(f"drift of pool {pool} is {gate.flow}: {gate.why}\n")
-    if found.waves.gates:
+    if found.gates:
         print_text("\n")
-    if len(found.waves.waves) < 2 and not any(wave.after for wave in found.waves.waves):
+    if len(found.waves) < 2 and not any(wave.after for wave in found.waves):
         return  # one wave is what the commands above already say
-    rows = [_wave_row(number, wave) for number, wave in enumerate(found.waves.waves, 1)]
+    rows = [_wave_row(number, wave) for number, wave in enumerate(found.waves, 1)]
     print_table(("WAVE", "NODES", "PODS", "AT MOST BOUGHT", "NOT BEFORE"), rows[:SHOWN_WAVES])
     if len(rows) > SHOWN_WAVES:
         print_text(f"and {format_count(len(rows) - SHOWN_WAVES, 'more wave')}\n")
@@ -107,7 +109,7 @@ def _show_waves(found: DisruptionReport) -> None:
 
 
 def _wave_row(number: int, wave: DriftWave) -> tuple[str, ...]:
-    after = f"in {_format_duration(wave.after)}" if wave.after else "-"
+    after = f"in {format_duration(wave.after)}" if wave.after else "-"
     bought = ", ".join(f"{r.count} × {r.instance_type or 'any type'}" for r in wave.replacements) or "-"
     return str(number), some_of(wave.nodes), str(wave.pods), bought, after
 
@@ -186,7 +188,7 @@ def _build_document(found: DisruptionReport, now: datetime) -> dict[str, object]
             for command in turn.commands
         ],
         "staying": [_build_blocked(each) for each in found.blocked_nodes],
-        "waves": [_build_wave(each) for each in found.waves.waves],
+        "waves": [build_wave(each) for each in found.waves.waves],
         "drift": {
             pool: {"flow": str(gate.flow), "reason": gate.reason, "why": gate.why}
             for pool, gate in found.waves.gates.items()
@@ -256,7 +258,8 @@ def _build_blocked(blocked: BlockedNodeReport) -> dict[str, object]:
     }
 
 
-def _build_wave(wave: DriftWave) -> dict[str, object]:
+def build_wave(wave: DriftWave) -> dict[str, object]:
+    """A wave of drift, for programs."""
     return {
         "nodes": list(wave.nodes),
         "pods": wave.pods,
@@ -283,21 +286,6 @@ def _node_document(found: DisruptionReport, node: str) -> dict[str, object]:
 
 
 STEPS = 20
-# These reasons pass by themselves; a drifted node that anything else blocks needs a person.
-PASSING = frozenset(
-    (
-        BlockedReason.BUDGET,
-        BlockedReason.RATE,
-        BlockedReason.BACKED_OFF,
-        BlockedReason.UNDER_WAY,
-        BlockedReason.DELETING,
-        BlockedReason.NOMINATED,
-        BlockedReason.UNINITIALIZED,
-        BlockedReason.NO_NODE,
-        BlockedReason.UNSAID,
-        BlockedReason.ZONAL_SHIFT,
-    )
-)
 
 
 def plan_disruption(seen: SeenCluster, node: str, turns: int, output: Output) -> bool:

@@ -1,140 +1,240 @@
-"""What a change of NodePools alters: nodes, dollars, and pods that would have to move."""
+"""What a change alters: nodes, dollars, pods that come, go and move, and what stands in the way."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from datetime import timedelta
 
-from dovetail.api import labels
-from dovetail.app.solved_plan import SolvedPlan
+from dovetail.app.changed_plan import ChangedPlan, DriftPace, HeldNodes
+from dovetail.cli.views.disruptions import build_wave, show_waves
 from dovetail.cli.views.output import (
     Output,
     format_count,
     merge_alike,
+    print_note,
     print_structured,
     print_table,
     print_text,
+    some_of,
 )
-from dovetail.cli.views.plans import HOURS_A_MONTH
-from dovetail.scheduling.model import state_node
+from dovetail.cli.views.plans import HOURS_A_MONTH, describe_refusals
+from dovetail.disruption.command import Command
 from dovetail.scheduling.model.plan import Plan
-from dovetail.scheduling.model.snapshot import Snapshot
+from dovetail.state.changed_workloads import WorkloadChange
 from dovetail.state.nodepool_change import DriftForecast
+from dovetail.state.offline import OfflineCluster
 
-__all__ = ["PlanChange", "show_change"]
+__all__ = ["build_change_document", "show_planned_change"]
 
-
-@dataclass(frozen=True, slots=True)
-class PlanChange:
-    """The world before, after, and the nodes that the change turns out."""
-
-    before: SolvedPlan
-    after: SolvedPlan
-    fates: tuple[DriftForecast, ...]
-
-    @property
-    def leaving(self) -> frozenset[str]:
-        return frozenset(fate.node for fate in self.fates if not fate.held_by)
-
-    @property
-    def evicted(self) -> tuple[str, ...]:
-        return tuple(pod for fate in self.fates if not fate.held_by for pod in fate.evicted)
-
-    def sum_hourly(self) -> tuple[float, float]:
-        """Dollars an hour of everything, running and new, before and after."""
-        stays = running_price(self.before.snapshot, self.leaving)
-        return self.before.price + running_price(self.before.snapshot), self.after.price + stays
+SHOWN_WORKLOADS = 20
 
 
-def running_price(snapshot: Snapshot, without: Iterable[str] = ()) -> float:
-    """What nodes that run cost, as far as the catalogue knows their offerings."""
-    gone = frozenset(without)
-    prices = {
-        (each.name, offering.zone, offering.capacity_type): offering.price
-        for catalog in snapshot.catalogs
-        for each in catalog
-        for offering in each.offerings
-    }
-    states = [
-        state
-        for state in snapshot.nodes
-        if state_node.is_managed(state) and state_node.read_name(state) not in gone
-    ]
-    keys = (labels.INSTANCE_TYPE, labels.ZONE, labels.CAPACITY_TYPE)
-    bought = (tuple(state_node.read_labels(state).get(key, "") for key in keys) for state in states)
-    return sum(prices.get((name, zone, capacity_type), 0.0) for name, zone, capacity_type in bought)
+def show_planned_change(planned: ChangedPlan, changed: OfflineCluster, output: Output) -> bool:
+    """Print what the change alters, and what to know of how it was read; true when it leaves pods out."""
+    if changed.unused:
+        listed = ", ".join(f"{count} {kind}" for kind, count in sorted(changed.unused.items()))
+        print_note(f"note: kinds that do not matter to a plan were left out: {listed}")
+    for remark in planned.remarks:
+        print_note(f"note: {remark}")
+    if output is Output.table:
+        _show_change(planned)
+    else:
+        print_structured(build_change_document(planned), output)
+    return bool(planned.after.left_out)
 
 
-def show_change(change: PlanChange, output: Output) -> None:
-    """Print what the change alters, and nothing else."""
-    if output is not Output.table:
-        print_structured(_build_document(change), output)
-        return
-    rows = _build_rows(change)
+def _show_change(planned: ChangedPlan) -> None:
+    rows = _build_rows(planned)
     if rows:
         print_table(
             ("NEW NODES", "BEFORE", "AFTER", "CHANGE"),
             [(kind, str(was), str(now), f"{now - was:+d}") for kind, was, now in rows],
         )
         print_text("\n")
-    if change.fates:
-        print_table(("RUNNING NODE", "POOL", "EVICTIONS", "WHY"), merge_alike(map(_fate_row, change.fates)))
+    workloads = planned.change.workloads
+    if workloads:
+        print_table(
+            ("WORKLOAD", "PODS", "HOW"), [_build_workload_row(each) for each in workloads[:SHOWN_WORKLOADS]]
+        )
+        if len(workloads) > SHOWN_WORKLOADS:
+            print_text(f"and {format_count(len(workloads) - SHOWN_WORKLOADS, 'more workload')}\n")
         print_text("\n")
-    _show_sums(change)
-    lost, found = _list_moved(change)
-    for word, pods in (("becomes unschedulable", lost), ("becomes schedulable", found)):
-        for pod in pods:
-            print_text(f"{pod} {word}\n")
-    if not rows and not lost and not found and not change.fates:
+    if planned.drifts:
+        print_table(
+            ("RUNNING NODE", "POOL", "EVICTIONS", "WHY"),
+            merge_alike(_build_drift_row(planned, each) for each in planned.drifts),
+        )
+        print_text("\n")
+        show_waves(planned.waves)
+    if planned.held:
+        print_table(
+            ("PDB IN THE WAY", "BLOCKED NODES", "$/H", "SINCE"),
+            [_build_held_row(each) for each in planned.held],
+        )
+        print_text("\n")
+    _show_sums(planned)
+    lost, found = planned.list_moved()
+    for sentence in describe_refusals(planned.after, lost):
+        print_text(f"becomes unschedulable: {sentence}\n")
+    for pod in found:
+        print_text(f"becomes schedulable: {pod}\n")
+    if not (rows or workloads or lost or found or planned.drifts or planned.held or planned.leaving):
         print_text("the change alters nothing\n")
 
 
-def _show_sums(change: PlanChange) -> None:
-    was, now = change.sum_hourly()
+def _build_workload_row(each: WorkloadChange) -> tuple[str, ...]:
+    return f"{each.kind} {each.full_name}", f"{each.before} → {each.after}", _describe_workload(each)
+
+
+def _describe_workload(each: WorkloadChange) -> str:
+    if each.rolled_out:
+        return f"rolled out, {format_count(each.peak, 'pod')} at most"
+    if not each.before:
+        return "added"
+    return "deleted" if not each.after else "scaled"
+
+
+def _build_drift_row(planned: ChangedPlan, drift: DriftForecast) -> tuple[str, ...]:
+    if drift.node in planned.leaving:
+        return drift.node, drift.pool, str(len(drift.evicted)), drift.why
+    return drift.node, drift.pool, "0", f"{drift.why}; but {_describe_hold(planned, drift)}"
+
+
+def _describe_hold(planned: ChangedPlan, drift: DriftForecast) -> str:
+    if drift.held_by:
+        return f"{drift.held_by} does not allow it"
+    held = next((each.why for each in planned.waves.held if each.name == drift.node), "")
+    return held or "it is blocked"
+
+
+def _build_held_row(held: HeldNodes) -> tuple[str, ...]:
+    since = "before" if not held.newly else "the change"
+    return held.budget, some_of(held.nodes), f"{held.hourly:.4f}", since
+
+
+def _show_sums(planned: ChangedPlan) -> None:
+    was, now = planned.hourly
     monthly = (now - was) * HOURS_A_MONTH
     print_text(f"${was:,.2f} → ${now:,.2f} an hour ({now - was:+,.2f}; {monthly:+,.0f} a month)\n")
-    if change.fates:
-        replaced, evicted = len(change.leaving), len(change.evicted)
+    least, still = planned.floors
+    if least or still:
+        print_text(f"no fleet for these pods costs less than ${least:,.2f} → ${still:,.2f} an hour\n")
+    if planned.peak is not None:
+        print_text(
+            f"while it is rolled out: {format_count(len(planned.peak.plan.new_nodes), 'new node')}, "
+            f"${planned.peak_hourly:,.2f} an hour at most\n"
+        )
+    if planned.leaving or planned.drifts:
+        replaced, evicted = len(planned.leaving), len(planned.evicted)
         print_text(f"{format_count(replaced, 'node')} replaced, {format_count(evicted, 'pod')} evicted\n")
+    for pace in planned.pace:
+        print_text(f"{_describe_pace(pace)}\n")
+    if planned.waves.waves and planned.drifts:
+        print_text(f"all of it takes about {format_length(planned.lasts)}\n")
+    bought = _count_first(planned.first)
+    if bought:
+        print_text(f"bought first: {', '.join(f'{count} × {kind}' for kind, count in bought.items())}\n")
 
 
-def _fate_row(fate: DriftForecast) -> tuple[str, ...]:
-    held = f"; but {fate.held_by} does not allow it" if fate.held_by else ""
-    return fate.node, fate.pool, "0" if fate.held_by else str(len(fate.evicted)), fate.why + held
+def _describe_pace(pace: DriftPace) -> str:
+    budget = f" by its budget of {pace.budget.replace('%', ' %')}" if pace.budget else ""
+    nodes = format_count(pace.nodes, "node")
+    return f"pool {pace.pool}: {nodes} in {format_count(pace.waves, 'wave')}, {pace.at_once} at once{budget}"
 
 
-def _build_document(change: PlanChange) -> dict[str, object]:
-    was, now = change.sum_hourly()
-    lost, found = _list_moved(change)
+def format_length(length: timedelta) -> str:
+    """A length of time for people who plan their day: `25 s`, `7 min`, `6 h`."""
+    seconds = length.total_seconds()
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h".replace(".0 h", " h")
+
+
+def _count_first(commands: tuple[Command, ...]) -> Counter[str]:
+    new = (node for command in commands for node in command.replacements)
+    return Counter(f"{each.instance_type or 'any type'} {each.capacity_type}".strip() for each in new)
+
+
+def build_change_document(planned: ChangedPlan) -> dict[str, object]:
+    """All of a change, for programs."""
+    was, now = planned.hourly
+    lost, found = planned.list_moved()
+    misses = planned.after.near_misses
     return {
         "nodes": [
             {"pool": pool, "instanceType": name, "capacityType": capacity_type, "before": old, "after": new}
-            for kind, old, new in _build_rows(change)
+            for kind, old, new in _build_rows(planned)
             for pool, name, capacity_type in [kind.split(" / ")]
         ],
         "hourlyBefore": was,
         "hourlyAfter": now,
+        "hourlyPeak": planned.peak_hourly or None,
+        "floorBefore": planned.floors[0],
+        "floorAfter": planned.floors[1],
+        "workloads": [_build_workload(each) for each in planned.change.workloads],
         "replaced": [
-            {"node": fate.node, "nodepool": fate.pool, "why": fate.why, "heldBy": fate.held_by or None}
-            for fate in change.fates
+            {
+                "node": drift.node,
+                "nodepool": drift.pool,
+                "why": drift.why,
+                "heldBy": _find_holder(planned, drift) or None,
+            }
+            for drift in planned.drifts
         ],
-        "evicted": list(change.evicted),
+        "leaving": sorted(planned.leaving),
+        "evicted": list(planned.evicted),
+        "waves": [build_wave(each) for each in planned.waves.waves] if planned.drifts else [],
+        "wavesSeconds": planned.lasts.total_seconds() if planned.drifts else 0.0,
+        "pace": [
+            {
+                "nodepool": each.pool,
+                "nodes": each.nodes,
+                "atOnce": each.at_once,
+                "budget": each.budget,
+                "waves": each.waves,
+            }
+            for each in planned.pace
+        ],
+        "boughtFirst": dict(_count_first(planned.first)),
+        "pdbs": [
+            {
+                "pdb": each.budget,
+                "nodes": list(each.nodes),
+                "newly": list(each.newly),
+                "hourly": each.hourly,
+            }
+            for each in planned.held
+        ],
         "newlyUnschedulable": lost,
+        "nearest": {pod: str(misses[pod]) for pod in lost if pod in misses},
         "newlyPlaced": found,
+        "remarks": list(planned.remarks),
     }
 
 
-def _build_rows(change: PlanChange) -> list[tuple[str, int, int]]:
-    old, new = _count_kinds(change.before.plan), _count_kinds(change.after.plan)
+def _find_holder(planned: ChangedPlan, drift: DriftForecast) -> str:
+    if drift.node in planned.leaving:
+        return ""
+    held = next((each for each in planned.waves.held if each.name == drift.node), None)
+    return drift.held_by or (held.pod or held.why if held is not None else "")
+
+
+def _build_workload(each: WorkloadChange) -> dict[str, object]:
+    return {
+        "kind": each.kind,
+        "namespace": each.namespace,
+        "name": each.name,
+        "before": each.before,
+        "after": each.after,
+        "rolledOut": each.rolled_out,
+        "peak": each.peak or None,
+    }
+
+
+def _build_rows(planned: ChangedPlan) -> list[tuple[str, int, int]]:
+    old, new = _count_kinds(planned.before.plan), _count_kinds(planned.after.plan)
     return [(kind, old[kind], new[kind]) for kind in sorted({*old, *new}) if old[kind] != new[kind]]
 
 
 def _count_kinds(plan: Plan) -> Counter[str]:
     return Counter(f"{node.pool} / {node.instance_type} / {node.capacity_type}" for node in plan.new_nodes)
-
-
-def _list_moved(change: PlanChange) -> tuple[list[str], list[str]]:
-    """Pods that become unschedulable by the change, and pods that become schedulable."""
-    before, after = set(change.before.left_out), set(change.after.left_out)
-    return sorted(after - before), sorted(before - after)

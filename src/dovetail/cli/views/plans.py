@@ -28,7 +28,7 @@ from dovetail.scheduling.model.reasons import Decision, NodeReason
 from dovetail.scheduling.model.requirements import describe_values
 from dovetail.scheduling.model.snapshot import Snapshot
 
-__all__ = ["HOURS_A_MONTH", "PSEUDO", "show_explanation", "show_plan", "write_plan"]
+__all__ = ["HOURS_A_MONTH", "PSEUDO", "describe_refusals", "show_explanation", "show_plan", "write_plan"]
 
 AT_ONCE = 200
 PSEUDO = frozenset((INITIALIZED, REGISTERED))  # true of every node in the end, and on no NodeClaim
@@ -139,7 +139,7 @@ def show_plan(solved: SolvedPlan) -> None:
     print_text(_describe_plan(solved))
     for pool, problem in plan.pool_problems.items():
         print_text(f"pool {pool} cannot be used: {problem}\n")
-    for sentence in _describe_unschedulable(solved):
+    for sentence in describe_refusals(solved, solved.left_out):
         print_text(f"{sentence}\n")
 
 
@@ -218,11 +218,11 @@ def _compute_utilisation(solved: SolvedPlan) -> dict[str, float]:
     return {name: asked[name] / offered[name] for name in offered if offered[name]}
 
 
-def _describe_unschedulable(solved: SolvedPlan) -> Iterable[str]:
-    """One sentence for each reason that pods are unschedulable, however many pods it is about."""
+def describe_refusals(solved: SolvedPlan, names: Iterable[str]) -> Iterable[str]:
+    """One sentence for each reason that these pods are unschedulable, however many it is about."""
     alike: dict[tuple[str, str, str], list[str]] = {}
-    for pod, why in solved.left_out.items():
-        alike.setdefault(_describe_refusal(solved, pod, why), []).append(pod)
+    for pod in names:
+        alike.setdefault(_describe_refusal(solved, pod, solved.left_out[pod]), []).append(pod)
     for (one, several, rest), pods in alike.items():
         shown = ", ".join(pods[:SHOWN_PODS])
         more = f" and {len(pods) - SHOWN_PODS:,} more" if len(pods) > SHOWN_PODS else ""

@@ -1,0 +1,163 @@
+"""What a fleet costs: the nodes that run, and the least that any fleet for the same pods could cost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from math import isnan
+
+from msgspec.structs import replace
+
+from dovetail.api import labels, predicates
+from dovetail.api.hashes import NODEPOOL_HASH_VERSION, hash_nodepool
+from dovetail.scheduling.model import state_node as views
+from dovetail.scheduling.model.decision_cache import DecisionCache
+from dovetail.scheduling.model.instance_types import InstanceType
+from dovetail.scheduling.model.requirements import Requirements
+from dovetail.scheduling.model.resources import convert_to_nano, convert_to_quantities
+from dovetail.scheduling.model.snapshot import Snapshot, SnapshotPool, StateNode
+from dovetail.scheduling.solve import compute_price_floor
+
+__all__ = [
+    "compute_fleet_floor",
+    "count_unpriced_nodes",
+    "find_node_price",
+    "index_prices",
+    "sum_running_prices",
+]
+
+Offer = tuple[str, str, str]
+
+
+def index_prices(snapshot: Snapshot) -> dict[Offer, float]:
+    """Dollars an hour by instance type, zone and capacity type, whether or not more can be had now."""
+    return {
+        (each.name, offering.zone, offering.capacity_type): offering.price
+        for catalog in snapshot.catalogs
+        for each in catalog
+        for offering in each.offerings
+        if not isnan(offering.price)
+    }
+
+
+def find_node_price(prices: Mapping[Offer, float], state: StateNode) -> float | None:
+    """What a node that was ordered costs an hour; None where no catalogue has its offering."""
+    known = views.read_labels(state)
+    name, zone, bought = (
+        known.get(key, "") for key in (labels.INSTANCE_TYPE, labels.ZONE, labels.CAPACITY_TYPE)
+    )
+    return prices.get((name, zone, bought))
+
+
+def sum_running_prices(snapshot: Snapshot, without: Iterable[str] = ()) -> float:
+    """What nodes that were ordered cost together, as far as the catalogues know their offerings."""
+    prices = index_prices(snapshot)
+    return sum(find_node_price(prices, state) or 0.0 for state in _list_ordered(snapshot, without))
+
+
+def count_unpriced_nodes(snapshot: Snapshot, without: Iterable[str] = ()) -> int:
+    """How many nodes that were ordered have no known price."""
+    prices = index_prices(snapshot)
+    return sum(1 for state in _list_ordered(snapshot, without) if find_node_price(prices, state) is None)
+
+
+def _list_ordered(snapshot: Snapshot, without: Iterable[str]) -> Iterator[StateNode]:
+    gone = frozenset(without)
+    return (each for each in snapshot.nodes if views.is_managed(each) and views.read_name(each) not in gone)
+
+
+def compute_fleet_floor(
+    snapshot: Snapshot, left_out: AbstractSet[str] = frozenset(), cache: DecisionCache | None = None
+) -> float:
+    """Dollars an hour that no fleet for all these pods can undercut, whatever is kept of the one that runs.
+
+    All pods but those `left_out` look for a place. A node whose like can be bought counts as one to buy, with
+    as much room as it reports; all others that stay, as those that nobody ordered, are there for nothing.
+    """
+    prices = index_prices(snapshot)
+    free: list[StateNode] = []
+    kept: dict[Offer, list[StateNode]] = {}
+    pods = [pod for pod in (*snapshot.pods, *snapshot.moving) if pod.full_name not in left_out]
+    there = {pod.full_name for pod in pods}
+    offered = {pool.name: _OfferedPool(snapshot, pool) for pool in snapshot.pools}
+    for state in snapshot.nodes:
+        if views.is_deleting(state):
+            continue  # its pods are among those that move
+        moved = [pod for pod in state.pods if predicates.is_reschedulable(pod)]
+        pods += [pod for pod in moved if pod.full_name not in there and pod.full_name not in left_out]
+        pool = offered.get(views.read_pool_name(state)) if views.is_managed(state) else None
+        if pool is not None and find_node_price(prices, state) is not None and pool.can_buy_again(state):
+            known = views.read_labels(state)
+            offer = known[labels.INSTANCE_TYPE], known[labels.ZONE], known[labels.CAPACITY_TYPE]
+            kept.setdefault(offer, []).append(state)
+        else:
+            names = {pod.full_name for pod in moved}
+            rest = tuple(pod for pod in state.pods if pod.full_name not in names)
+            free.append(replace(state, pods=rest))
+    types_kept = _index_by_type(kept)
+    catalogs = tuple(
+        tuple(_relax_type(each, kept, types_kept.get(each.name, ())) for each in types)
+        for types in snapshot.catalogs
+    )
+    world = replace(snapshot, nodes=tuple(free), pods=(), moving=tuple(pods), virtual=(), catalogs=catalogs)
+    return compute_price_floor(world, cache)
+
+
+class _OfferedPool:
+    """A NodePool as a buyer: whether a node that runs could be had from it once more, no smaller."""
+
+    def __init__(self, snapshot: Snapshot, pool: SnapshotPool) -> None:
+        self._types = {each.name: each for each in snapshot.list_types(pool)}
+        self._wanted = Requirements.from_expressions(pool.nodepool.spec.template.spec.requirements or ())
+        self._hash = hash_nodepool(pool.nodepool)
+
+    def can_buy_again(self, state: StateNode) -> bool:
+        known, claim = views.read_labels(state), state.claim
+        same = self._types.get(known.get(labels.INSTANCE_TYPE, ""))
+        if same is None or claim is None:
+            return False
+        if (
+            claim.annotations.get(labels.NODEPOOL_HASH_VERSION, NODEPOOL_HASH_VERSION)
+            != NODEPOOL_HASH_VERSION
+        ):
+            return False
+        if claim.annotations.get(labels.NODEPOOL_HASH, self._hash) != self._hash:
+            return False
+        asked = self._wanted.by_key.items()
+        return all(key not in known or known[key] in values for key, values in asked)
+
+
+def _index_by_type(kept: Mapping[Offer, list[StateNode]]) -> dict[str, list[StateNode]]:
+    found: dict[str, list[StateNode]] = {}
+    for (name, _, _), states in kept.items():
+        found.setdefault(name, []).extend(states)
+    return found
+
+
+def _relax_type(
+    each: InstanceType, kept: Mapping[Offer, object], running: Iterable[StateNode]
+) -> InstanceType:
+    """The instance type as what runs of it shows it: for sale, and with as much room as a node has."""
+    sold, reported = convert_to_nano(each.allocatable()), dict[str, int]()
+    for state in running:
+        for name, amount in views.read_allocatable(state).items():
+            reported[name] = max(reported.get(name, 0), amount)
+    more = {
+        name: amount - sold.get(name, 0) for name, amount in reported.items() if amount > sold.get(name, 0)
+    }
+    if more:
+        capacity = convert_to_nano(each.capacity)
+        larger = {name: capacity.get(name, 0) + extra for name, extra in more.items()}
+        each = replace(each, capacity={**each.capacity, **convert_to_quantities(larger)})
+    closed = [
+        offering
+        for offering in each.offerings
+        if not offering.available and (each.name, offering.zone, offering.capacity_type) in kept
+    ]
+    if not closed:
+        return each
+    offerings = tuple(
+        replace(offering, available=True) if any(offering is one for one in closed) else offering
+        for offering in each.offerings
+    )
+    return replace(each, offerings=offerings)
