@@ -20,6 +20,7 @@ from dovetail.disruption.command import DRIFTED, Command
 from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.methods.drift import choose_drift
 from dovetail.disruption.methods.drift_waves import DriftWaves, plan_waves
+from dovetail.disruption.policy import read_default_annotations
 from dovetail.disruption.situation import Situation
 from dovetail.scheduling.fleet_cost import (
     compute_fleet_floor,
@@ -32,13 +33,14 @@ from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.snapshot import Snapshot
 from dovetail.settings import Settings
-from dovetail.state.changes import SnapshotChange, drain_nodes
+from dovetail.state.changed_pods import WorldChange
+from dovetail.state.changes import KnownWorld, SnapshotChange, apply_change, drain_nodes
 from dovetail.state.nodepool_change import DriftForecast
 from dovetail.zonal.model.manifest_shifts import exclude_offerings, find_shifted_zones, index_zones
 from dovetail.zonal.model.rehearsal import WARM_UP
 from dovetail.zonal.options import from_settings
 
-__all__ = ["ChangedPlan", "DriftPace", "HeldNodes", "close_shifted_zones", "plan_change"]
+__all__ = ["ChangedPlan", "DriftPace", "HeldNodes", "change_cluster", "close_shifted_zones", "plan_change"]
 
 USUAL_GRACE = 30
 
@@ -114,6 +116,12 @@ class ChangedPlan:
         before, after = set(self.before.left_out), set(self.after.left_out)
         there = {pod.full_name for pod in _list_all_pods(self.after.snapshot)}
         return sorted(after - before), sorted((before - after) & there)
+
+
+def change_cluster(seen: SeenCluster, change: WorldChange) -> SnapshotChange:
+    """The cluster that was seen, with a change applied to it."""
+    known = KnownWorld(None, read_default_annotations(seen.settings), seen.class_hashes)
+    return apply_change(seen.snapshot, change, known)
 
 
 def plan_change(

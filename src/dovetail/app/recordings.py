@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -32,6 +32,7 @@ __all__ = [
     "parse_target",
     "read_look",
     "read_recording_options",
+    "sample_looks",
     "see_look",
 ]
 
@@ -113,6 +114,25 @@ def read_look(place: str, at: datetime) -> SeenCluster:
             why = reader.troubles[0] if reader.troubles else "there is none in it"
             raise BadInput(f"reading the recording {place}: {why}")
         return see_look(reader, reader.at(at))
+
+
+def sample_looks(place: str, count: int) -> list[tuple[datetime, SeenCluster]]:
+    """So many looks of the recording, spread over its time, from its first to its last; each once."""
+    with open_recording(place) as reader:
+        if not reader.segments or reader.first is None:
+            raise BadInput(f"reading the recording {place}: there is none in it")
+        last = reader.at(datetime.max.replace(tzinfo=UTC))
+        step = (last.at - reader.first) / max(count - 1, 1)
+        times = [last.at - step * number for number in reversed(range(count))]
+        looks = {look.at: look for look in (_find_look(reader, time) for time in times) if look is not None}
+        return [(at, see_look(reader, look)) for at, look in sorted(looks.items())]
+
+
+def _find_look(reader: RecordingReader, time: datetime) -> RecordedLook | None:
+    try:
+        return reader.at(time)
+    except BadInput:
+        return None  # before its first whole look, or in a gap
 
 
 def _connect_aws() -> BotoAws:

@@ -17,7 +17,7 @@ from dovetail.api.nodeclass import EC2NodeClass, KWOKNodeClass
 from dovetail.api.nodepool import NodePool, Requirement
 from dovetail.api.overlay import NodeOverlay
 from dovetail.api.zoneshift import ZoneShift
-from dovetail.app.changed_plan import plan_change
+from dovetail.app.changed_plan import change_cluster, plan_change
 from dovetail.app.cluster_source import ClusterSource, SeenCluster, read_own_settings
 from dovetail.app.solved_plan import SolvedPlan, solve_situation
 from dovetail.cli.views import plans
@@ -44,7 +44,7 @@ from dovetail.providers.catalogs import Catalogue, choose_catalogue, load_catalo
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.requirements import Requirements
 from dovetail.scheduling.model.snapshot import SchedulingOptions, Snapshot
-from dovetail.state.changed_pods import ObjectName
+from dovetail.state.changed_pods import DeletedObject
 from dovetail.state.changes import KnownWorld, apply_change
 from dovetail.state.default_nodepool import build_nodepool_for
 from dovetail.state.offline import OfflineCluster
@@ -260,7 +260,7 @@ class _PlanRequest:
         return show_planned_change(planned, changed, output)
 
     def _find_offers(
-        self, changed: OfflineCluster, deleted: Sequence[ObjectName]
+        self, changed: OfflineCluster, deleted: Sequence[DeletedObject]
     ) -> dict[str, Sequence[InstanceType]] | None:
         """What each NodePool may buy after the change; None where that is as before."""
         kinds = (NodePool, EC2NodeClass, KWOKNodeClass, NodeOverlay)
@@ -322,11 +322,7 @@ def _change_cluster(
 ) -> bool:
     """Plan for a cluster before and after a change and show it; true when it leaves pods out."""
     changed = read_change_files(paths, deleted)
-    found = apply_change(
-        seen.snapshot,
-        changed.build_change(parse_object_name(each) for each in deleted),
-        KnownWorld(None, read_default_annotations(seen.settings), seen.class_hashes),
-    )
+    found = change_cluster(seen, changed.build_change(parse_object_name(each) for each in deleted))
     with ProgressBar(CHANGE_STEPS) as progress:
         planned = plan_change(seen, found, quick, progress.start_step)
     for bad in {*planned.before.plan.set_aside, *planned.after.plan.set_aside}:

@@ -96,12 +96,13 @@ def find_near_misses(
     """For pods that found no place, by name: the nearest miss, where one thing alone was in the way."""
     cache = DecisionCache() if cache is None else cache
     shapes = _group_decisions(plan)
+    waiting = (*snapshot.pods, *(replace(pod, node_name="") for pod in snapshot.moving))
     planned = {node.name: node for node in plan.new_nodes}
     if len(snapshot.pods) <= _MOST_CONTEXT:
         # What the plan places is in the way of some, and leaves room for others.
         snapshot = apply_plan(snapshot, plan)
     decisions = {decisions[0].pod: decisions[0] for decisions in shapes[:MOST_SHAPES]}
-    pods = {pod.full_name: pod for pod in snapshot.pods if pod.full_name in decisions}
+    pods = {pod.full_name: pod for pod in waiting if pod.full_name in decisions}
     found: dict[str, NearMiss] = {}
     for lift in _list_lifts(pods.values()):
         asked = {

@@ -33,7 +33,7 @@ __all__ = [
     "MOST_PODS",
     "PENDING",
     "ChangedPods",
-    "ObjectName",
+    "DeletedObject",
     "WorldChange",
     "check_pod_count",
     "read_volume_limits",
@@ -50,7 +50,7 @@ WORKLOADS = ("Deployment", "ReplicaSet", "StatefulSet", "Job", "CronJob")
 
 
 @dataclass(frozen=True, slots=True)
-class ObjectName:
+class DeletedObject:
     """An object that is to be deleted, by its kind and name."""
 
     kind: type[Object]
@@ -66,7 +66,7 @@ class WorldChange:
     """Objects to apply and names to delete; `rolled` are workloads known to have another template."""
 
     objects: tuple[Object, ...] = ()
-    deleted: tuple[ObjectName, ...] = ()
+    deleted: tuple[DeletedObject, ...] = ()
     rolled: AbstractSet[Owner] = frozenset()
 
     def list_objects(self, kind: type[T]) -> list[T]:

@@ -43,7 +43,7 @@ from dovetail.scheduling.model.snapshot import (
 from dovetail.state.changed_pods import (
     MOST_PODS,
     PENDING,
-    ObjectName,
+    DeletedObject,
     WorldChange,
     check_pod_count,
     read_volume_limits,
@@ -136,13 +136,13 @@ class OfflineCluster:
     def list_objects(self, kind: type[T]) -> list[T]:
         return list(self.found.get(kind, {}).values())
 
-    def build_change(self, deleted: Iterable[ObjectName] = ()) -> WorldChange:
+    def build_change(self, deleted: Iterable[DeletedObject] = ()) -> WorldChange:
         """Everything collected, as a change of some other world."""
         return WorldChange(
             tuple(each for records in self.found.values() for each in records.values()), tuple(deleted)
         )
 
-    def merge_objects(self, changed: OfflineCluster, deleted: Iterable[ObjectName]) -> OfflineCluster:
+    def merge_objects(self, changed: OfflineCluster, deleted: Iterable[DeletedObject]) -> OfflineCluster:
         """The same world with these objects in place of their namesakes, or added, and those named gone."""
         merged = {kind: dict(records) for kind, records in self.found.items()}
         for kind, records in changed.found.items():

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from dovetail.api import conditions, core
 from dovetail.api.nodepool import NodePool
-from dovetail.controllers.nodepool.hash import hash_annotations
+from dovetail.controllers.ordering import hash_annotations
 from dovetail.errors import BadInput
 from dovetail.providers.kwok.catalog import read_instance_types
 from dovetail.scheduling.model.snapshot import SchedulingOptions, Snapshot
-from dovetail.state.changed_pods import ObjectName
+from dovetail.state.changed_pods import DeletedObject
 from dovetail.state.changes import SnapshotChange, apply_change
 from dovetail.state.offline import OfflineCluster, find_kind
 from support.random_changes import budget, claimed_node, deployment, pool, running_pod, thing
@@ -238,7 +238,7 @@ def test_daemons_are_replaced_on_running_nodes_too() -> None:
 def delete(word: str, name: str, namespace: str = "", before: Snapshot | None = None) -> SnapshotChange:
     kind = find_kind(word)
     assert kind is not None
-    gone = (ObjectName(kind, name, namespace),)
+    gone = (DeletedObject(kind, name, namespace),)
     return apply_change(before or world(), OfflineCluster().build_change(gone))
 
 
@@ -253,7 +253,7 @@ def test_what_is_deleted_is_gone_and_its_nodes_leave() -> None:
 def test_what_is_not_there_cannot_be_deleted() -> None:
     with pytest.raises(BadInput, match=r"there is no Deployment shop/wep to delete; did you mean shop/web\?"):
         delete("deployment", "wep", "shop")
-    both = read(pool("general")).build_change((ObjectName(NodePool, "general"),))
+    both = read(pool("general")).build_change((DeletedObject(NodePool, "general"),))
     with pytest.raises(BadInput, match="NodePool general is to be deleted and is in the change as well"):
         apply_change(world(), both)
 

@@ -17,7 +17,7 @@ from dovetail.cli.validate import is_checked, list_complaints
 from dovetail.cli.views.files import STDIN, read_manifests
 from dovetail.cli.views.output import format_count, print_note
 from dovetail.errors import BadInput, shorten_text
-from dovetail.state.changed_pods import ObjectName
+from dovetail.state.changed_pods import DeletedObject
 from dovetail.state.offline import KINDS, OfflineCluster, find_kind
 
 __all__ = ["SUBSET", "WorldReader", "parse_object_name", "read_change_files"]
@@ -117,7 +117,7 @@ def read_change_files(paths: Sequence[str], deleted: Sequence[str] = ()) -> Offl
     return reader.world
 
 
-def parse_object_name(text: str) -> ObjectName:
+def parse_object_name(text: str) -> DeletedObject:
     """What --delete names: KIND/NAME, or KIND/NAMESPACE/NAME."""
     word, _, rest = text.partition("/")
     namespace, _, name = rest.rpartition("/")
@@ -131,4 +131,4 @@ def parse_object_name(text: str) -> ObjectName:
         raise BadInput(f"--delete {shorten_text(text)}: a plan depends on no {shorten_text(word)}{hint}")
     if namespace and not kind.KIND.namespaced:
         raise BadInput(f"--delete {shorten_text(text)}: a {kind.KIND.kind} is in no namespace")
-    return ObjectName(kind, name, namespace or ("default" if kind.KIND.namespaced else ""))
+    return DeletedObject(kind, name, namespace or ("default" if kind.KIND.namespaced else ""))
