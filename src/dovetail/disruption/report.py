@@ -43,6 +43,7 @@ __all__ = [
     "DisruptionReport",
     "DisruptionTurn",
     "build_report",
+    "find_turns",
 ]
 
 TURNS = 10
@@ -113,14 +114,7 @@ def build_report(
     inputs: DisruptionInput, most: int = TURNS, step: Callable[[str], None] = lambda text: None
 ) -> DisruptionReport:
     """Let the loop's methods decide, up to this many turns, and ask why every other node is blocked."""
-    turns: list[DisruptionTurn] = []
-    world, choices = inputs, _ask_methods(inputs, step)
-    while (found := _find_commands(choices)) is not None and len(turns) < most:
-        method, choice = found
-        turns.append(DisruptionTurn(method, tuple(choice.commands)))
-        world = project_commands(world, choice.commands)
-        step(f"turn {len(turns)}: {sum(len(turn.commands) for turn in turns)} commands so far")
-        choices = _ask_methods(world, step)
+    turns, world, choices = _run_turns(inputs, most, step)
     candidates = {
         candidate.key for turn in turns for command in turn.commands for candidate in command.candidates
     }
@@ -135,6 +129,26 @@ def build_report(
     return DisruptionReport(
         tuple(turns), standing, drift_waves.plan_waves(inputs), _find_commands(choices) is not None
     )
+
+
+def find_turns(inputs: DisruptionInput, most: int = TURNS) -> tuple[DisruptionTurn, ...]:
+    """What the loop's methods would start, turn after turn, and nothing of why other nodes are blocked."""
+    return tuple(_run_turns(inputs, most, lambda text: None)[0])
+
+
+def _run_turns(
+    inputs: DisruptionInput, most: int, step: Callable[[str], None]
+) -> tuple[list[DisruptionTurn], DisruptionInput, list[tuple[Method, DisruptionChoice]]]:
+    """The turns, the world after them, and what the methods said of it."""
+    turns: list[DisruptionTurn] = []
+    world, choices = inputs, _ask_methods(inputs, step)
+    while (found := _find_commands(choices)) is not None and len(turns) < most:
+        method, choice = found
+        turns.append(DisruptionTurn(method, tuple(choice.commands)))
+        world = project_commands(world, choice.commands)
+        step(f"turn {len(turns)}: {sum(len(turn.commands) for turn in turns)} commands so far")
+        choices = _ask_methods(world, step)
+    return turns, world, choices
 
 
 def _ask_methods(

@@ -33,6 +33,7 @@ __all__ = [
     "SegmentLine",
     "SegmentReader",
     "SegmentWriter",
+    "read_line",
     "split_segments",
 ]
 
@@ -103,7 +104,7 @@ def _frame_line(line: SegmentLine) -> bytes:
     return b"%08x %b\n" % (zlib.crc32(body), body)
 
 
-def _read_line(framed: bytes) -> SegmentLine:
+def read_line(framed: bytes) -> SegmentLine:
     """The line; ValueError when its checksum is another, or when it is none."""
     body = framed[_CHECK:-1]
     if framed[:_CHECK] != b"%08x " % zlib.crc32(body):
@@ -204,7 +205,7 @@ class SegmentReader:
                 "read it with the version that wrote it"
             )
         try:
-            head = _read_line(first).head
+            head = read_line(first).head
         except (msgspec.MsgspecError, ValueError) as error:
             raise BadInput("its first line is damaged") from error
         assert head is not None, "the line says that it is a head"
@@ -216,7 +217,7 @@ class SegmentReader:
         digest, size = sha256(), 0
         for framed in _split_lines(_inflate(self.data, troubles)):
             try:
-                line = _read_line(framed)
+                line = read_line(framed)
             except (msgspec.MsgspecError, ValueError, RecursionError) as error:
                 troubles.append(str(error))
                 break
@@ -301,7 +302,7 @@ def _find_end(data: bytes) -> SegmentEnd | None:
     while at >= 0:
         for framed in _split_lines(_inflate(tail[at:], [])):
             try:
-                return _read_line(framed).end
+                return read_line(framed).end
             except (msgspec.MsgspecError, ValueError):
                 break
         at = tail.rfind(_MAGIC, 0, at)

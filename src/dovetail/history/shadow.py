@@ -1,0 +1,272 @@
+"""ShadowReport: what was paid, what our twin would have paid, where decisions differ, and how sure that is.
+
+Three numbers that are never mixed: one-step differences, the twin's bill, and the calibration twin, which
+does what the other autoscaler does and whose error is the certainty of the second. Without it nothing is
+claimed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from dovetail.api import labels
+from dovetail.api.meta import Record
+from dovetail.api.pod import Pod
+from dovetail.api.predicates import is_terminal, owned_by_daemonset, owned_by_node
+from dovetail.disruption.situation import Situation
+from dovetail.history.difference import Difference, DifferenceSums, sum_differences
+from dovetail.history.differences import DifferenceTracker
+from dovetail.history.paid import PaidBill, PaidMeter
+from dovetail.history.recording.reader import RecordedLook
+from dovetail.scheduling.model import state_node as views
+from dovetail.scheduling.model.snapshot import StateNode
+
+__all__ = [
+    "FORMAT",
+    "PromiseCounts",
+    "PromiseMeter",
+    "ShadowClaim",
+    "ShadowFold",
+    "ShadowReport",
+    "TwinBill",
+    "build_claim",
+]
+
+FORMAT = "dovetail-shadow/1"
+LONG_WAIT = timedelta(seconds=60)
+LEAST_HOURS = 6.0
+"""Hours watched below which nothing is said about money."""
+WORST, WORST_DAYS, OF_DAYS = 0.05, 3, 7
+"""The model does not describe a cluster whose calibration is worse than this on so many of the last days."""
+
+
+class PromiseCounts(Record, frozen=True):
+    """What pods noticed: those that waited over a minute for a place, and those that were evicted."""
+
+    waited: int = 0
+    evictions: int = 0
+    budgets_broken: int = 0
+
+
+class TwinBill(Record, frozen=True):
+    """What a twin of the cluster came to, beside what was really paid in the same time."""
+
+    until: datetime
+    dollars: float
+    paid: float
+    node_hours: float = 0.0
+    days: Mapping[str, float] = {}
+    paid_days: Mapping[str, float] = {}
+    promises: PromiseCounts = PromiseCounts()
+    hours: tuple[tuple[datetime, float], ...] = ()
+
+    @property
+    def share(self) -> float:
+        """How much more than reality it is, as a share of reality."""
+        return (self.dollars - self.paid) / self.paid if self.paid else 0.0
+
+
+class ShadowClaim(Record, frozen=True):
+    """What may be said of the twin: a share, how sure it is, or a sentence for why nothing is."""
+
+    share: float | None = None
+    certainty: float | None = None
+    calibration: float | None = None
+    sentence: str = ""
+
+
+class ShadowReport(Record, frozen=True):
+    """All that a shadow found, from one look to another."""
+
+    format: str = FORMAT
+    since: datetime | None = None
+    until: datetime | None = None
+    pools: int = 0
+    nodes: int = 0
+    paid: PaidBill = PaidBill()
+    gaps: int = 0
+    gap_seconds: float = 0.0
+    promises: PromiseCounts = PromiseCounts()
+    differences: tuple[Difference, ...] = ()
+    sums: Mapping[str, DifferenceSums] = {}
+    compared: int = 0
+    twin: TwinBill | None = None
+    calibration: TwinBill | None = None
+    claim: ShadowClaim = ShadowClaim()
+    left_out: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def list_largest(self, most: int = 10) -> list[Difference]:
+        """The differences that come to most, either way."""
+        return sorted(self.differences, key=lambda each: (-abs(each.dollars), each.at))[:most]
+
+
+class PromiseMeter:
+    """Counts what pods noticed, look after look."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, datetime] = {}
+        self._late: set[str] = set()
+        self._on: dict[str, StateNode] = {}
+        self._broken: set[str] = set()
+        self._waited = self._evictions = self._budgets = 0
+
+    def add_look(self, at: datetime, situation: Situation) -> None:
+        """The cluster at a time."""
+        snapshot = situation.snapshot
+        waiting = {pod.uid: pod.metadata.creation_timestamp or at for pod in snapshot.pods}
+        bound: dict[str, datetime | None] = {}
+        seen: dict[str, StateNode] = {}
+        for state in snapshot.nodes:
+            name = views.read_name(state)
+            seen[name] = state
+            before = self._on.get(name)
+            if before is state:
+                continue
+            known = {pod.uid for pod in before.pods} if before is not None else set()
+            bound.update({pod.uid: _find_bound_time(pod) for pod in state.pods if pod.uid not in known})
+            if before is not None and _is_going(state):
+                here = {pod.uid for pod in state.pods}
+                self._evictions += sum(pod.uid not in here for pod in before.pods if _counts(pod))
+        for name, before in self._on.items():
+            if name not in seen and _is_going(before):
+                self._evictions += sum(map(_counts, before.pods))
+        for uid, began in self._waiting.items():
+            ended = bound.get(uid) or at
+            if uid not in self._late and ended - began > LONG_WAIT:
+                self._late.add(uid)
+                self._waited += 1
+        self._late &= waiting.keys()
+        self._waiting, self._on = waiting, seen
+
+    def skip_gap(self) -> None:
+        """Nobody watched: what differs at the next look is nobody's."""
+        self._waiting, self._on = {}, {}
+
+    def count(self) -> PromiseCounts:
+        return PromiseCounts(waited=self._waited, evictions=self._evictions, budgets_broken=self._budgets)
+
+
+class ShadowFold:
+    """Takes looks in order of time: what was paid, the differences, and what pods noticed."""
+
+    def __init__(self, tracker: DifferenceTracker | None = None) -> None:
+        self.paid = PaidMeter()
+        self.promises = PromiseMeter()
+        self.differences = tracker if tracker is not None else DifferenceTracker()
+        self.gaps = 0
+        self._last: RecordedLook | None = None
+        self._left_out: dict[str, None] = {}
+
+    def add_look(self, look: RecordedLook) -> None:
+        """One more look."""
+        self.paid.add_look(look.at, look.situation)
+        self.promises.add_look(look.at, look.situation)
+        self.differences.add_look(look.at, look.situation)
+        if self._last is None or look.situation.snapshot.nodes != self._last.situation.snapshot.nodes:
+            self._left_out |= dict.fromkeys(_list_left_out(look.situation))
+        self._last = look
+
+    def end_segment(self, ended: datetime) -> None:
+        """A segment ended as it should: until then nothing differed from its last look."""
+        self.paid.charge_until(ended)
+
+    def skip_gap(self, until: datetime) -> None:
+        """Nothing was watched until this time."""
+        if self._last is not None:
+            self.gaps += 1
+            self.paid.skip_gap(until)
+            self.promises.skip_gap()
+            self.differences.skip_gap()
+
+    def build_report(
+        self, twin: TwinBill | None = None, calibration: TwinBill | None = None, notes: tuple[str, ...] = ()
+    ) -> ShadowReport:
+        """What was found so far, with what the twins came to."""
+        bill, last = self.paid.bill(), self._last
+        found = tuple(self.differences.list_differences(bill.until))
+        snapshot = last.situation.snapshot if last is not None else None
+        return ShadowReport(
+            since=bill.since,
+            until=bill.until,
+            pools=len(snapshot.pools) if snapshot is not None else 0,
+            nodes=len(snapshot.nodes) if snapshot is not None else 0,
+            paid=bill,
+            gaps=self.gaps,
+            gap_seconds=bill.gap_seconds,
+            promises=self.promises.count(),
+            differences=found,
+            sums=sum_differences(found),
+            compared=self.differences.count_compared(),
+            twin=twin,
+            calibration=calibration,
+            claim=build_claim(bill, twin, calibration),
+            left_out=tuple(self._left_out),
+            notes=notes,
+        )
+
+
+def build_claim(paid: PaidBill, twin: TwinBill | None, calibration: TwinBill | None) -> ShadowClaim:
+    """What may be said: nothing without a calibration, and no difference that is smaller than its error."""
+    hours = paid.watched_seconds / 3600
+    if hours < LEAST_HOURS:
+        return ShadowClaim(
+            sentence=f"{_tell_hours(hours)} are too short to say anything about money; at least 6 hours"
+        )
+    if twin is None or calibration is None:
+        return ShadowClaim(sentence="the twins have not caught up yet")
+    errors = {
+        day: abs(dollars - calibration.paid_days[day]) / calibration.paid_days[day]
+        for day, dollars in calibration.days.items()
+        if calibration.paid_days.get(day)
+    }
+    worst = max(errors.values(), default=0.0)
+    last = sorted(errors)[-OF_DAYS:]
+    bad = [day for day in last if errors[day] > WORST]
+    if len(bad) >= min(WORST_DAYS, len(last)) and bad:
+        days = ", ".join(f"{day} ({errors[day]:.1%})" for day in bad)
+        return ShadowClaim(
+            certainty=worst,
+            calibration=worst,
+            sentence="the model does not describe this cluster well enough yet: its own bill for what was "
+            f"done is wrong by more than 5 % on {days}{_find_worst_hours(calibration)}",
+        )
+    if abs(twin.share) <= worst:
+        return ShadowClaim(certainty=worst, calibration=worst, sentence="no difference that can be told")
+    return ShadowClaim(share=twin.share, certainty=worst, calibration=worst)
+
+
+def _find_worst_hours(calibration: TwinBill) -> str:
+    """The hours in which the calibration fails most, as words."""
+    worst = sorted(calibration.hours, key=lambda each: -abs(each[1]))[:3]
+    told = ", ".join(f"{began:%Y-%m-%d %H}:00" for began, error in worst if error)
+    return f", most of all at {told}" if told else ""
+
+
+def _tell_hours(hours: float) -> str:
+    return f"{hours * 60:.0f} minutes" if hours < 2 else f"{hours:.1f} hours"
+
+
+def _list_left_out(situation: Situation) -> list[str]:
+    """NodePools whose nodes are there while the pool is of a node class that Dovetail does not know."""
+    known = {pool.name for pool in situation.snapshot.pools}
+    found = []
+    for state in situation.snapshot.nodes:
+        pool = state.node.labels.get(labels.NODEPOOL, "") if state.claim is None and state.node else ""
+        if pool and pool not in known:
+            found.append(pool)
+    return found
+
+
+def _is_going(state: StateNode) -> bool:
+    return views.is_deleting(state) or views.has_disruption_mark(state)
+
+
+def _counts(pod: Pod) -> bool:
+    return not owned_by_daemonset(pod) and not owned_by_node(pod) and not is_terminal(pod)
+
+
+def _find_bound_time(pod: Pod) -> datetime | None:
+    said = pod.status.find_condition("PodScheduled")
+    return said.last_transition_time if said is not None and said.status == "True" else None

@@ -1,0 +1,245 @@
+"""A shadow while it runs: the recorder in this process, each follower of the recording in one of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import queue
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from multiprocessing.connection import Connection
+from typing import TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from dovetail.api.nodepool import NodePool
+from dovetail.app.cluster_context import ClusterContext
+from dovetail.app.cluster_recorder import record_open_cluster
+from dovetail.app.cluster_source import ClusterSource
+from dovetail.app.live_cluster import open_cluster
+from dovetail.app.recordings import open_place, open_recording
+from dovetail.errors import BadInput, DovetailError, Misconfigured
+from dovetail.history.recording.reader import SegmentSource
+from dovetail.history.shadow import ShadowReport, TwinBill, build_claim
+from dovetail.metrics import counter, gauge
+from dovetail.play.shadow_twins import DIFFERENCES, ShadowTwins, build_consumer
+from dovetail.play.shadowing import SegmentFeed, TeePlace, feed_segments
+from dovetail.settings.decision_log import LogPlace
+
+__all__ = ["LiveShadow", "ShadowOptions", "run_shadow"]
+
+DOLLARS = counter(
+    "dovetail_shadow_dollars",
+    "Dollars at list prices since the shadow began: real, of the twin, and of the calibration twin.",
+    ("whose",),
+)
+DIFFERED = counter(
+    "dovetail_shadow_difference_total",
+    "Decisions that differ from what Dovetail would do, by kind.",
+    ("kind",),
+)
+BEHIND = gauge("dovetail_shadow_behind_seconds", "How far the slowest follower is behind the recording.")
+CERTAINTY = gauge("dovetail_shadow_certainty", "The calibration's largest daily error, as a share of 1.")
+TELL_EVERY = 5.0
+# How long followers have for their last word when the shadow ends. Seconds.
+LAST_WORD = 60.0
+T = TypeVar("T", bound=msgspec.Struct)
+NO_POOLS = "there is no NodePool in this cluster; give the pools Dovetail should use with --pools FILE"
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowOptions:
+    """Where the recording is kept, how often is looked, and which followers there are."""
+
+    place: LogPlace
+    target: str
+    every: timedelta = timedelta(seconds=10)
+    twins: ShadowTwins = field(default_factory=ShadowTwins)
+
+
+class FollowerProcess:
+    """A follower of the recording in a process of its own; handing it bytes never waits."""
+
+    def __init__(self, role: str, twins: ShadowTwins) -> None:
+        self.role = role
+        context = multiprocessing.get_context("spawn")
+        mine, theirs = context.Pipe()
+        self._connection = mine
+        self._process = context.Process(target=follow_recording, args=(role, twins, theirs), daemon=True)
+        self._process.start()
+        theirs.close()
+        self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        threading.Thread(target=self._send, daemon=True).start()
+        self.latest: bytes = b""
+        self._receiving = threading.Thread(target=self._receive, daemon=True)
+        self._receiving.start()
+
+    def begin_segment(self, name: str) -> None:
+        self._outgoing.put(b"\0" + name.encode())
+
+    def add_bytes(self, data: bytes) -> None:
+        self._outgoing.put(b"\1" + data)
+
+    def close(self) -> None:
+        """End the process, once it has said what all the bytes come to."""
+        self._outgoing.put(None)
+        self._receiving.join(LAST_WORD)
+        if self._receiving.is_alive():
+            self._process.terminate()
+        self._process.join(1)
+
+    def _send(self) -> None:
+        with suppress(OSError):
+            while (data := self._outgoing.get()) is not None:
+                self._connection.send_bytes(data)
+            self._connection.send_bytes(b"\2")
+
+    def _receive(self) -> None:
+        with suppress(OSError, EOFError):
+            while True:
+                self.latest = self._connection.recv_bytes()
+
+
+def follow_recording(role: str, twins: ShadowTwins, connection: Connection) -> None:
+    """The main function of a follower: take bytes until told to end, and tell what they come to."""
+    incoming: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+
+    def receive() -> None:
+        with suppress(OSError, EOFError):
+            while True:
+                incoming.put(connection.recv_bytes())
+        incoming.put(b"\2")
+
+    threading.Thread(target=receive, daemon=True).start()
+    with suppress(KeyboardInterrupt, OSError):
+        consumer = build_consumer(role, twins)
+        feed = SegmentFeed(consumer)
+        while True:
+            data = incoming.get()
+            if data[:1] == b"\2":
+                break
+            if data[:1] == b"\0":
+                feed.begin_segment(data[1:].decode())
+            else:
+                feed.add_bytes(data[1:])
+            if incoming.empty():
+                connection.send_bytes(consumer.encode_result())
+        connection.send_bytes(consumer.encode_result())
+
+
+class LiveShadow:
+    """What the followers of a running shadow say, together."""
+
+    def __init__(self, followers: list[FollowerProcess]) -> None:
+        self._followers = {follower.role: follower for follower in followers}
+        self._counted: dict[str, float] = {}
+        self.notes: tuple[str, ...] = ()
+
+    def build_report(self) -> ShadowReport:
+        """The report as of now; the twins may be some minutes behind."""
+        said = {role: follower.latest for role, follower in self._followers.items()}
+        report = _decode(said.get(DIFFERENCES, b""), ShadowReport) or ShadowReport()
+        twin = _decode(said.get("dovetail", b""), TwinBill)
+        calibration = _decode(said.get("karpenter", b""), TwinBill)
+        claim = build_claim(report.paid, twin, calibration)
+        return replace(report, twin=twin, calibration=calibration, claim=claim, notes=self.notes)
+
+    def count_metrics(self) -> None:
+        """Bring the metrics up to what the followers say."""
+        report = self.build_report()
+        self._count("real", report.paid.dollars)
+        if report.twin is not None:
+            self._count("twin", report.twin.dollars)
+            if report.until is not None:
+                BEHIND.set(max(0.0, (report.until - report.twin.until).total_seconds()))
+        if report.calibration is not None:
+            self._count("calibration", report.calibration.dollars)
+        for kind, found in report.sums.items():
+            grown = found.count - self._counted.get(f"kind {kind}", 0.0)
+            if grown > 0:
+                DIFFERED.labels(kind).inc(grown)
+                self._counted[f"kind {kind}"] = found.count
+        if report.claim.certainty is not None:
+            CERTAINTY.set(report.claim.certainty)
+
+    def _count(self, whose: str, dollars: float) -> None:
+        grown = dollars - self._counted.get(whose, 0.0)
+        if grown > 0:
+            DOLLARS.labels(whose).inc(grown)
+            self._counted[whose] = dollars
+
+
+async def run_shadow(
+    where: ClusterSource,
+    options: ShadowOptions,
+    stop: asyncio.Event,
+    remark: Callable[[str], None],
+    on_start: Callable[[LiveShadow], None] = lambda shadow: None,
+) -> ShadowReport:
+    """Watch a cluster until told to stop, and say what was found. Nothing is written to the cluster."""
+    async with open_cluster(where) as cluster:
+        with ExitStack() as stack:
+            followers = []
+            for role in options.twins.roles:
+                followers.append(FollowerProcess(role, options.twins))
+                stack.callback(followers[-1].close)
+            shadow = LiveShadow(followers)
+            on_start(shadow)
+            for sources in _read_before(options.target):
+                await asyncio.to_thread(feed_segments, sources, followers)
+            place = open_place(options.place, cluster.sight.clock, asyncio.to_thread, None)
+            counting = asyncio.create_task(_count_regularly(shadow))
+            try:
+                await record_open_cluster(
+                    cluster,
+                    TeePlace(place, followers),
+                    options.every,
+                    stop,
+                    remark,
+                    eager=True,
+                    check=require_pools,
+                )
+            except ExceptionGroup as group:
+                raise _find_refusal(group) from group
+            finally:
+                counting.cancel()
+        return shadow.build_report()
+
+
+def require_pools(sight: ClusterContext) -> None:
+    """Refuse a cluster that has no NodePool: there is nothing to compare with."""
+    if not any(True for _ in sight.get_informer(NodePool)):
+        raise Misconfigured(NO_POOLS)
+
+
+def _find_refusal(group: ExceptionGroup[Exception]) -> Exception:
+    refused = group.subgroup(DovetailError)
+    return refused.exceptions[0] if refused is not None else group
+
+
+def _read_before(target: str) -> list[tuple[SegmentSource, ...]]:
+    """What was recorded at this place before; nothing where there is nothing."""
+    try:
+        with open_recording(target) as reader:
+            kept = [
+                segment.source._replace(read=partial(bytes, segment.source.read()))
+                for segment in reader.segments
+            ]
+            return [tuple(kept)]
+    except BadInput:
+        return []
+
+
+async def _count_regularly(shadow: LiveShadow) -> None:
+    while True:
+        await asyncio.sleep(TELL_EVERY)
+        shadow.count_metrics()
+
+
+def _decode(data: bytes, kind: type[T]) -> T | None:
+    return msgspec.json.decode(data, type=kind) if data else None

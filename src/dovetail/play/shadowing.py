@@ -1,0 +1,140 @@
+"""Shadow mode: a cluster is recorded, and what is recorded is compared with what Dovetail would have done.
+
+    recorder ─► TeePlace ─► the recording
+                        ─► SegmentFeed ─► ShadowFold      what was paid, one-step differences
+                        ─► SegmentFeed ─► TwinConsumer    the twin, and the calibration twin
+
+The recording is all the state there is: after a restart everything is fed from it once more. Nothing is
+written to the cluster, and two shadows of one cluster know nothing of each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from dovetail.disruption.situation import Situation
+from dovetail.history.differences import DifferenceTracker, decide_as_dovetail
+from dovetail.history.recording.reader import RecordedLook, SegmentSource
+from dovetail.history.recording.tail import SegmentTail
+from dovetail.history.shadow import ShadowFold, ShadowReport, TwinBill
+from dovetail.ports import RecordingPlace
+
+__all__ = ["LookConsumer", "SegmentFeed", "SegmentSink", "TeePlace", "fold_recording"]
+
+
+class LookConsumer(Protocol):
+    """Takes the looks of a recording in order of time."""
+
+    def add_look(self, look: RecordedLook) -> None:
+        """One more look."""
+
+    def end_segment(self, ended: datetime) -> None:
+        """Until this time nothing differed from the last look."""
+
+    def skip_gap(self, until: datetime) -> None:
+        """Nothing was watched until this time."""
+
+
+class SegmentSink(Protocol):
+    """Takes the bytes of segments as they are written."""
+
+    def begin_segment(self, name: str) -> None:
+        """A segment begins; the one before may have been torn."""
+
+    def add_bytes(self, data: bytes) -> None:
+        """More of the segment."""
+
+
+class SegmentFeed:
+    """Feeds a consumer with the looks of segments, as their bytes come; what is missing is a gap."""
+
+    def __init__(self, consumer: LookConsumer, since: datetime | None = None) -> None:
+        self._consumer = consumer
+        self._since = since
+        self._tail = SegmentTail()
+        self._number = 0
+        self._follows = ""
+        self._fed = False
+        self._fresh = True
+
+    def begin_segment(self, name: str) -> None:
+        """A segment begins."""
+        ended = self._tail.end is not None and self._tail.head is not None
+        self._follows = self._tail.head.name if ended and self._tail.head is not None else ""
+        self._number += 1
+        self._tail, self._fresh = SegmentTail(self._number), True
+
+    def add_bytes(self, data: bytes) -> None:
+        """More of the segment."""
+        tail = self._tail
+        ended = tail.end is not None
+        for look in tail.add_bytes(data):
+            if self._since is not None and look.at < self._since:
+                continue
+            if self._fresh and self._fed and tail.head is not None and tail.head.follows != self._follows:
+                self._consumer.skip_gap(look.at)
+            self._fresh, self._fed = False, True
+            self._consumer.add_look(look)
+        if tail.end is not None and not ended and self._fed:
+            self._consumer.end_segment(tail.end.ended)
+
+
+class TeePlace:
+    """A place of a recording that also hands every byte to whoever follows it."""
+
+    def __init__(self, inner: RecordingPlace, sinks: Iterable[SegmentSink]) -> None:
+        self._inner = inner
+        self._sinks = tuple(sinks)
+
+    async def begin_segment(self, name: str) -> None:
+        await self._inner.begin_segment(name)
+        for sink in self._sinks:
+            sink.begin_segment(name)
+
+    async def append_bytes(self, data: bytes) -> None:
+        await self._inner.append_bytes(data)
+        for sink in self._sinks:
+            sink.add_bytes(data)
+
+    async def end_segment(self) -> None:
+        await self._inner.end_segment()
+
+    async def forget_before(self, time: datetime) -> None:
+        await self._inner.forget_before(time)
+
+
+def feed_segments(sources: Iterable[SegmentSource], sinks: Iterable[SegmentSink]) -> None:
+    """Hand whole segments of a recording, the oldest first, to whoever follows it."""
+    followers = tuple(sinks)
+    for source in sources:
+        data = source.read()
+        for sink in followers:
+            sink.begin_segment(source.name)
+            sink.add_bytes(data)
+
+
+def fold_recording(
+    sources: Iterable[SegmentSource],
+    since: datetime | None = None,
+    decide_as: Callable[[Situation], Situation] = decide_as_dovetail,
+    twins: Callable[[], tuple[TwinBill | None, TwinBill | None]] = lambda: (None, None),
+) -> ShadowReport:
+    """The report of a recording that is there, from its first segment to its last."""
+    fold = ShadowFold(DifferenceTracker(decide_as))
+    feed_segments(sources, (SegmentFeed(fold, since),))
+    return fold.build_report(*twins())
+
+
+def find_since(sources: Iterable[SegmentSource], length: timedelta | None) -> datetime | None:
+    """When the last so many hours of a recording began; None for all of it."""
+    if length is None:
+        return None
+    last: datetime | None = None
+    for source in sources:
+        tail = SegmentTail()
+        for look in tail.add_bytes(source.read()):
+            last = look.at
+        last = tail.end.ended if tail.end is not None else last
+    return last - length if last is not None else None
