@@ -412,4 +412,35 @@ ZONAL = Dashboard(
         ),
     ),
 )
-DASHBOARDS = (CAPACITY, PERFORMANCE, COST, BUS, ZONAL)
+SHADOW = Dashboard(
+    "shadow",
+    "Dovetail Shadow",
+    "dovetail-shadow",
+    "1m",
+    (
+        Panel(
+            "Dollars since the shadow began",
+            (("sum by (whose) (dovetail_shadow_dollars_total)", "{{whose}}"),),
+            unit="currencyUSD",
+            width=FULL,
+            about="real is what was paid, twin what Dovetail would have paid, calibration the model of what was done.",
+        ),
+        Panel(
+            "Dollars an hour",
+            (("sum by (whose) (rate(dovetail_shadow_dollars_total[30m])) * 3600", "{{whose}}"),),
+            unit="currencyUSD",
+        ),
+        Panel(
+            "Decisions that differ",
+            (("sum by (kind) (increase(dovetail_shadow_difference_total[1h]))", "{{kind}} in an hour"),),
+        ),
+        Panel(
+            "Certainty",
+            (("max(dovetail_shadow_certainty)", "largest daily error of the calibration"),),
+            unit="percentunit",
+        ),
+        Panel("Behind the recording", (("max(dovetail_shadow_behind_seconds)", "slowest twin"),), unit="s"),
+    ),
+)
+
+DASHBOARDS = (CAPACITY, PERFORMANCE, COST, BUS, ZONAL, SHADOW)

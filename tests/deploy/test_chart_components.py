@@ -36,6 +36,7 @@ PARTS: dict[str, Json] = {
     "router": {"router": {"enabled": True, "config": REGION}},
     "zonal-shift": ALONE,
     "dashboard": {"dashboard": {"enabled": True}},
+    "shadow": {"shadow": {"enabled": True}},
 }
 TOPICS = {"topicArn": ["arn:aws:sns:us-west-2:111122223333:a"], "tlsSecret": "sns-tls"}
 
@@ -403,6 +404,25 @@ def test_the_dashboard_reads_and_nothing_else() -> None:
     assert not {"secrets", "configmaps"} & verbs.keys()
     policy = by_name(objects, "NetworkPolicy", "karpenter-dashboard")["spec"]
     assert (policy["ingress"], policy["policyTypes"]) == ([], ["Ingress"])
+
+
+@pytest.mark.spec("SH-1")
+def test_the_shadow_reads_as_the_dashboard_does_and_takes_no_lease() -> None:
+    objects = rendered({"shadow": {"enabled": True}, "controller": {"enabled": False}})
+    verbs = allowed(by_name(objects, "ClusterRole", "karpenter-shadow"))
+
+    assert {verb for each in verbs.values() for verb in each} == {"get", "list", "watch"}
+    assert not {"secrets", "configmaps", "leases"} & verbs.keys()
+    assert verbs == allowed(
+        by_name(rendered({"dashboard": {"enabled": True}}), "ClusterRole", "karpenter-dashboard")
+    )
+    assert not [each for each in objects if each["kind"] in ("Role", "RoleBinding")]
+    (only,) = deployment(objects, "shadow")["spec"]["template"]["spec"]["containers"]
+    assert only["args"][:3] == ["shadow", "--to=/var/lib/dovetail/shadow", "--report=:8091"]
+    kept = rendered({"shadow": {"enabled": True, "to": "s3://it/here", "persistentVolumeClaim": "kept"}})
+    pod = deployment(kept, "shadow")["spec"]["template"]["spec"]
+    assert "--to=s3://it/here" in pod["containers"][0]["args"]
+    assert {"claimName": "kept"} in [each.get("persistentVolumeClaim") for each in pod["volumes"]]
 
 
 async def test_the_dashboard_asks_for_the_history_behind_the_controller_and_no_other_service() -> None:

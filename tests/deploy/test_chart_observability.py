@@ -41,6 +41,7 @@ def test_each_dashboard_is_a_config_map_that_grafanas_sidecar_finds() -> None:
         "karpenter-dashboard-cost",
         "karpenter-dashboard-interruption-bus",
         "karpenter-dashboard-performance",
+        "karpenter-dashboard-shadow",
         "karpenter-dashboard-zonal-shift",
     ]
     for each in maps:

@@ -141,8 +141,12 @@ async def _serve(live: LiveShadow, address: tuple[str, int]) -> None:
     async def show_json(_: web.Request) -> web.Response:
         return web.Response(body=msgspec.json.encode(live.build_report()), content_type="application/json")
 
+    async def show_health(_: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
     app = health.build_metrics_app()
     app.add_routes([web.get("/", show_page), web.get("/report.json", show_json)])
+    app.add_routes([web.get("/healthz", show_health)])
     runner, port = await health.serve_app(app, address[1], address[0] or None)
     print_note(f"the report is at http://{address[0] or 'localhost'}:{port}/")
     try:
