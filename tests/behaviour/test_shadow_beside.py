@@ -16,7 +16,8 @@ from dovetail.app.live_cluster import LiveCluster, build_sight
 from dovetail.history.difference import DifferenceKind
 from dovetail.history.shadow import ShadowFold, ShadowReport
 from dovetail.play import ScenarioRun, play_scenario, read_scenario
-from dovetail.play.shadowing import SegmentFeed, TeePlace, fold_recording
+from dovetail.play.shadow_twins import ShadowTwins, report_recording
+from dovetail.play.shadowing import SegmentFeed, TeePlace
 from dovetail.providers.factory import choose_provider
 from dovetail.runtime.kubeconfig import Connection
 from dovetail.runtime.recording import RecordingOptions, RecordingWriter
@@ -99,7 +100,9 @@ def test_purchases_differ_by_what_was_launched_less_what_we_plan(foreign: Watche
 @pytest.mark.spec("SH-5")
 def test_a_report_of_the_recording_is_that_of_the_shadow_that_watched(foreign: Watched) -> None:
     """A shadow that was killed feeds itself from the recording: nothing else is kept."""
-    report = fold_recording([segment.source for segment in read_recording(str(foreign.folder)).segments])
+    report = report_recording(
+        [segment.source for segment in read_recording(str(foreign.folder)).segments], ShadowTwins()
+    )
     live = foreign.fold.build_report()
     assert report.paid == live.paid
     assert report.differences == live.differences
@@ -118,7 +121,7 @@ def test_a_recording_that_is_torn_anywhere_is_reported_as_far_as_it_is_whole(
         torn = tmp_path / path.name
         torn.write_bytes(data[: int(len(data) * share)])
         sources = [segment.source for segment in read_recording(str(tmp_path)).segments]
-        reports.append(fold_recording(sources))
+        reports.append(report_recording(sources), ShadowTwins())
     assert [each.paid.dollars for each in reports] == sorted(each.paid.dollars for each in reports)
     assert 0 < reports[-1].paid.dollars <= whole.paid.dollars
 

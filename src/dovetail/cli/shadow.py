@@ -26,6 +26,7 @@ from dovetail.settings.durations import parse_duration
 if TYPE_CHECKING:
     from dovetail.history.shadow import ShadowReport
     from dovetail.play.shadow_run import LiveShadow
+    from dovetail.play.shadow_twins import ShadowTwins
 
 Action = Literal["watch", "report"]
 
@@ -54,6 +55,18 @@ ReportOption = Annotated[
 EveryOption = Annotated[str, typer.Option(metavar="DURATION", help="How often to look at most.")]
 ForOption = Annotated[str, typer.Option("--for", metavar="DURATION", help="How long; else until Ctrl-C.")]
 SinceOption = Annotated[str, typer.Option(metavar="DURATION", help="Only the last so long, such as 7d.")]
+AsOption = Annotated[
+    Literal["dovetail", "karpenter"], typer.Option("--as", help="Whose choices the twin makes.")
+]
+WithOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--with", metavar="KEY=VALUE|FILE", help="A setting, or a file of NodePools, that the twin tries."
+    ),
+]
+TwinOption = Annotated[
+    Literal["live", "off"], typer.Option("--twin", help="Let twins of the cluster live beside it, or not.")
+]
 ShapeOption = Annotated[Shape, typer.Option("--output", "-o", help="Shape of the report.")]
 DEFAULT_FOLDER = "dovetail-shadow"
 
@@ -67,6 +80,9 @@ def shadow(
     lasts: ForOption = "",
     since: SinceOption = "",
     output: ShapeOption = Shape.table,
+    choices: AsOption = "dovetail",
+    tried: WithOption = None,
+    twin: TwinOption = "live",
     kubeconfig: KubeconfigOption = "",
     context: ContextOption = "",
     provider: ProviderOption = "auto",
@@ -78,8 +94,9 @@ def shadow(
     The cluster is only read, whichever autoscaler it has; it takes the right to get, list and watch. What is
     seen is recorded, and each decision there is compared with ours. Nothing leaves this machine.
     """
+    twins = _read_twins(choices, tried or [], twin == "live")
     if action == "report":
-        _print_report(place or to, _parse_length(since, "--since") if since else None, output)
+        _print_report(place or to, _parse_length(since, "--since") if since else None, output, twins)
         return
     if place:
         raise Misconfigured(f"watch takes no RECORDING; to keep what is seen in {place}, say --to {place}")
@@ -89,7 +106,7 @@ def shadow(
     from dovetail.runtime import logs
 
     address = _parse_address(report) if report else None
-    options = ShadowOptions(parse_target(to), to, _parse_length(every, "--every"))
+    options = ShadowOptions(parse_target(to), to, _parse_length(every, "--every"), twins)
     limit = _parse_length(lasts, "--for") if lasts else None
     logs.configure_logging("error", ("stderr",))
     where = ClusterSource(kubeconfig, context, provider, cluster_name, region)
@@ -155,9 +172,10 @@ async def _serve(live: LiveShadow, address: tuple[str, int]) -> None:
         await runner.cleanup()
 
 
-def _print_report(place: str, since: timedelta | None, output: Shape) -> None:
+def _print_report(place: str, since: timedelta | None, output: Shape, twins: ShadowTwins) -> None:
     from dovetail.app.recordings import open_recording
-    from dovetail.play.shadowing import find_since, fold_recording
+    from dovetail.play.shadow_twins import report_recording
+    from dovetail.play.shadowing import find_since
 
     with open_recording(place) as reader:
         if reader.troubles and not reader.segments:
@@ -165,7 +183,7 @@ def _print_report(place: str, since: timedelta | None, output: Shape) -> None:
         for trouble in reader.troubles:
             print_remark(trouble)
         sources = [segment.source for segment in reader.segments]
-        _show(fold_recording(sources, find_since(sources, since)), output)
+        _show(report_recording(sources, twins, find_since(sources, since)), output)
 
 
 def _show(found: ShadowReport, output: Shape) -> None:
@@ -181,6 +199,27 @@ def _show(found: ShadowReport, output: Shape) -> None:
         from dovetail.cli.views.shadows import format_report
 
         print_text(format_report(found))
+
+
+def _read_twins(choices: Literal["dovetail", "karpenter"], tried: list[str], live: bool) -> ShadowTwins:
+    """What the twin tries: settings, and manifests that replace their namesakes."""
+    from dovetail.cli.views.files import read_manifests
+    from dovetail.play.shadow_twins import ALL_ROLES, DIFFERENCES, ShadowTwins
+    from dovetail.settings.table import BY_VARIABLE
+
+    settings, manifests = [], []
+    for each in tried:
+        key, equals, value = each.partition("=")
+        if not equals:
+            found = read_manifests([each])
+            if found.complaints:
+                raise BadInput(f"--with {each}: {found.complaints[0].message}")
+            manifests += [document.value for document in found.documents]
+        elif key in BY_VARIABLE:
+            settings.append((key, value))
+        else:
+            raise Misconfigured(f"--with {each}: there is no setting {key}; `dovetail settings` lists them")
+    return ShadowTwins(ALL_ROLES if live else (DIFFERENCES,), choices, tuple(settings), tuple(manifests))
 
 
 def _parse_length(text: str, asked: str) -> timedelta:

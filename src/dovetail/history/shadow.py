@@ -19,6 +19,7 @@ from dovetail.history.difference import Difference, DifferenceSums, sum_differen
 from dovetail.history.differences import DifferenceTracker
 from dovetail.history.paid import PaidBill, PaidMeter
 from dovetail.history.recording.reader import RecordedLook
+from dovetail.history.recording.segment import SegmentHead
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.snapshot import StateNode
 
@@ -30,6 +31,7 @@ __all__ = [
     "ShadowFold",
     "ShadowReport",
     "TwinBill",
+    "TwinHour",
     "build_claim",
 ]
 
@@ -49,6 +51,14 @@ class PromiseCounts(Record, frozen=True):
     budgets_broken: int = 0
 
 
+class TwinHour(Record, frozen=True):
+    """One hour of a twin, beside what was really paid in it."""
+
+    began: datetime
+    dollars: float = 0.0
+    paid: float = 0.0
+
+
 class TwinBill(Record, frozen=True):
     """What a twin of the cluster came to, beside what was really paid in the same time."""
 
@@ -56,10 +66,18 @@ class TwinBill(Record, frozen=True):
     dollars: float
     paid: float
     node_hours: float = 0.0
-    days: Mapping[str, float] = {}
-    paid_days: Mapping[str, float] = {}
     promises: PromiseCounts = PromiseCounts()
-    hours: tuple[tuple[datetime, float], ...] = ()
+    hours: tuple[TwinHour, ...] = ()
+    unplaced: int = 0
+
+    def sum_days(self) -> dict[str, tuple[float, float]]:
+        """The dollars of each day, UTC, by its date: the twin's, and what was paid."""
+        days: dict[str, tuple[float, float]] = {}
+        for hour in self.hours:
+            day = f"{hour.began:%Y-%m-%d}"
+            twin, paid = days.get(day, (0.0, 0.0))
+            days[day] = twin + hour.dollars, paid + hour.paid
+        return days
 
     @property
     def share(self) -> float:
@@ -159,6 +177,9 @@ class ShadowFold:
         self._last: RecordedLook | None = None
         self._left_out: dict[str, None] = {}
 
+    def begin_segment(self, head: SegmentHead) -> None:
+        """A segment begins; the one before it ended, or was torn."""
+
     def add_look(self, look: RecordedLook) -> None:
         """One more look."""
         self.paid.add_look(look.at, look.situation)
@@ -217,9 +238,9 @@ def build_claim(paid: PaidBill, twin: TwinBill | None, calibration: TwinBill | N
     if twin is None or calibration is None:
         return ShadowClaim(sentence="the twins have not caught up yet")
     errors = {
-        day: abs(dollars - calibration.paid_days[day]) / calibration.paid_days[day]
-        for day, dollars in calibration.days.items()
-        if calibration.paid_days.get(day)
+        day: abs(dollars - really) / really
+        for day, (dollars, really) in calibration.sum_days().items()
+        if really
     }
     worst = max(errors.values(), default=0.0)
     last = sorted(errors)[-OF_DAYS:]
@@ -239,8 +260,8 @@ def build_claim(paid: PaidBill, twin: TwinBill | None, calibration: TwinBill | N
 
 def _find_worst_hours(calibration: TwinBill) -> str:
     """The hours in which the calibration fails most, as words."""
-    worst = sorted(calibration.hours, key=lambda each: -abs(each[1]))[:3]
-    told = ", ".join(f"{began:%Y-%m-%d %H}:00" for began, error in worst if error)
+    worst = sorted(calibration.hours, key=lambda each: -abs(each.dollars - each.paid))[:3]
+    told = ", ".join(f"{each.began:%Y-%m-%d %H}:00" for each in worst if each.dollars != each.paid)
     return f", most of all at {told}" if told else ""
 
 

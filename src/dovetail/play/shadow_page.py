@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from dovetail.history.difference import Difference
-from dovetail.history.shadow import ShadowReport
+from dovetail.history.shadow import ShadowReport, TwinBill
 from dovetail.sim.report_page import ChartLine, draw_chart, draw_legend
 
 __all__ = ["render_shadow"]
@@ -73,10 +73,16 @@ def _list_lines(report: ShadowReport) -> list[ChartLine]:
     real = [(hour.began, hour.dollars) for hour in report.paid.hours]
     lines = [ChartLine("what was paid", _add_up(real, began), 0)]
     if report.twin is not None:
-        lines.append(ChartLine("Dovetail's twin", _add_up(report.twin.hours, began), 1))
+        lines.append(ChartLine("Dovetail's twin", _add_up(_list_hours(report.twin), began), 1))
     if report.calibration is not None:
-        lines.append(ChartLine("calibration", _add_up(report.calibration.hours, began), 2, dashed=True))
+        lines.append(
+            ChartLine("calibration", _add_up(_list_hours(report.calibration), began), 2, dashed=True)
+        )
     return lines
+
+
+def _list_hours(twin: TwinBill) -> list[tuple[datetime, float]]:
+    return [(hour.began, hour.dollars) for hour in twin.hours]
 
 
 def _add_up(hours: Iterable[tuple[datetime, float]], began: datetime) -> list[tuple[float, float]]:

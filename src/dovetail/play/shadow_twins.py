@@ -2,26 +2,63 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from dovetail.history.differences import DifferenceTracker, decide_as_dovetail
-from dovetail.history.shadow import ShadowFold
-from dovetail.play.shadowing import LookConsumer
+from dovetail.history.paid import PaidBill, PaidMeter
+from dovetail.history.recording.reader import RecordedLook, SegmentSource
+from dovetail.history.recording.segment import SegmentHead
+from dovetail.history.shadow import (
+    LEAST_HOURS,
+    PromiseCounts,
+    ShadowFold,
+    ShadowReport,
+    TwinBill,
+    TwinHour,
+    build_claim,
+)
+from dovetail.play.replay_meter import ReplayBill
+from dovetail.play.replaying import ReplayRun, Variation
+from dovetail.play.shadowing import LookConsumer, SegmentFeed, feed_segments
 
-__all__ = ["DIFFERENCES", "FoldConsumer", "ShadowTwins", "TellingConsumer", "build_consumer"]
+__all__ = [
+    "ALL_ROLES",
+    "DIFFERENCES",
+    "FoldConsumer",
+    "ShadowTwins",
+    "TellingConsumer",
+    "TwinConsumer",
+    "build_consumer",
+    "report_recording",
+]
 
+Json = dict[str, Any]
+Choices = Literal["dovetail", "karpenter"]
 DIFFERENCES: Final = "differences"
+TWIN: Final = "dovetail"
+CALIBRATION: Final = "karpenter"
+ALL_ROLES: Final = (DIFFERENCES, TWIN, CALIBRATION)
+LAG = timedelta(minutes=6)
+"""A twin is this far behind: what became of pods and orders meanwhile is known by then."""
+# What another autoscaler's settings must not decide for our twin.
+THEIRS = ("PLANNER",)
 
 
 @dataclass(frozen=True, slots=True)
 class ShadowTwins:
-    """Which followers a shadow has, and what the twin decides with."""
+    """Which followers a shadow has, and what the twin decides with: settings and manifests that are tried."""
 
-    roles: tuple[str, ...] = (DIFFERENCES,)
+    roles: tuple[str, ...] = ALL_ROLES
+    choices: Choices = "dovetail"
     settings: tuple[tuple[str, str], ...] = ()
+    manifests: tuple[Json, ...] = ()
     seed: int = 0
 
 
@@ -29,7 +66,7 @@ class TellingConsumer(LookConsumer, Protocol):
     """Takes looks, and says as JSON what they came to."""
 
     def encode_result(self) -> bytes:
-        """What is known so far."""
+        """What is known so far; nothing while there is nothing."""
 
 
 class FoldConsumer(ShadowFold):
@@ -40,6 +77,153 @@ class FoldConsumer(ShadowFold):
         return msgspec.json.encode(self.build_report())
 
 
+class TwinConsumer:
+    """A twin of the cluster: the same demand, our controllers, some minutes behind.
+
+    It begins again from the real fleet after each gap and every Monday at midnight, UTC, so that its error
+    does not pile up; what it came to before is kept.
+    """
+
+    def __init__(self, choices: Choices, twins: ShadowTwins) -> None:
+        self._choices: Choices = choices
+        self._twins = twins
+        self._head: SegmentHead | None = None
+        self._run: ReplayRun | None = None
+        self._before: ReplayBill | None = None
+        self._paid = PaidMeter()
+        self._waiting: deque[RecordedLook] = deque()
+        self._last: datetime | None = None
+
+    def begin_segment(self, head: SegmentHead) -> None:
+        """A segment begins, with the settings of the cluster."""
+        self._head = head
+
+    def add_look(self, look: RecordedLook) -> None:
+        """One more look; the twin lives until some minutes before it."""
+        if self._run is not None and _find_monday(look.at) > self._run.now:
+            self._end_run(look.at)
+        self._last = look.at
+        if self._run is None:
+            self._run = ReplayRun(look, self._build_variation(), self._twins.seed)
+            self._paid.add_look(look.at, look.situation)
+            return
+        self._run.feed(look)
+        self._waiting.append(look)
+        self._advance(look.at - LAG)
+
+    def end_segment(self, ended: datetime) -> None:
+        """Nothing differed until this time."""
+        self._last = ended
+        self._advance(ended - LAG)
+
+    def skip_gap(self, until: datetime) -> None:
+        """The twin ends with what was watched, and begins again after the gap."""
+        if self._last is not None:
+            self._end_run(self._last)
+        self._paid.skip_gap(until)
+
+    def catch_up(self) -> None:
+        """Live until the last look: no more will come."""
+        if self._last is not None:
+            self._advance(self._last)
+
+    def build_bill(self) -> TwinBill | None:
+        """What the twin came to so far; None before it has begun."""
+        bill = self._before
+        if self._run is not None:
+            now = self._run.bill()
+            bill = now if bill is None else bill.add(now)
+        return _build_twin_bill(bill, self._paid.bill()) if bill is not None else None
+
+    def encode_result(self) -> bytes:
+        """The bill as JSON."""
+        bill = self.build_bill()
+        return msgspec.json.encode(bill) if bill is not None else b""
+
+    def _advance(self, time: datetime) -> None:
+        if self._run is None or time <= self._run.now:
+            return
+        self._run.advance_to(time)
+        while self._waiting and self._waiting[0].at <= time:
+            look = self._waiting.popleft()
+            self._paid.add_look(look.at, look.situation)
+        self._paid.charge_until(time)
+
+    def _end_run(self, time: datetime) -> None:
+        if self._run is None:
+            return
+        self._advance(time)
+        bill = self._run.bill()
+        self._before = bill if self._before is None else self._before.add(bill)
+        self._run.close()
+        self._run = None
+        self._waiting.clear()
+
+    def _build_variation(self) -> Variation:
+        recorded: Mapping[str, str] = self._head.settings if self._head is not None else {}
+        settings = {key: value for key, value in recorded.items() if key not in THEIRS}
+        tried = self._choices == self._twins.choices
+        return Variation(
+            name=self._choices,
+            choices=self._choices,
+            provider=recorded.get("PROVIDER", "kwok"),
+            settings=settings | dict(self._twins.settings if tried else ()),
+            recorded_settings=recorded,
+            manifests=self._twins.manifests if tried else (),
+        )
+
+
 def build_consumer(role: str, twins: ShadowTwins) -> TellingConsumer:
     """The follower of a role."""
+    if role == TWIN:
+        return TwinConsumer(twins.choices, twins)
+    if role == CALIBRATION:
+        return TwinConsumer("karpenter", ShadowTwins(seed=twins.seed))
     return FoldConsumer(DifferenceTracker(decide_as_dovetail))
+
+
+def report_recording(
+    sources: Iterable[SegmentSource], twins: ShadowTwins, since: datetime | None = None
+) -> ShadowReport:
+    """The report of a recording that is there; twins are not asked about what is too short for them."""
+    kept = tuple(sources)
+    fold = ShadowFold(DifferenceTracker(decide_as_dovetail))
+    feed_segments(kept, (SegmentFeed(fold, since),))
+    report = fold.build_report()
+    if report.paid.watched_seconds < LEAST_HOURS * 3600:
+        return report
+    bills: dict[str, TwinBill | None] = {}
+    for role in (TWIN, CALIBRATION):
+        if role in twins.roles:
+            consumer = build_consumer(role, twins)
+            assert isinstance(consumer, TwinConsumer)
+            feed_segments(kept, (SegmentFeed(consumer, since),))
+            consumer.catch_up()
+            bills[role] = consumer.build_bill()
+    twin, calibration = bills.get(TWIN), bills.get(CALIBRATION)
+    claim = build_claim(report.paid, twin, calibration)
+    return replace(report, twin=twin, calibration=calibration, claim=claim)
+
+
+def _find_monday(time: datetime) -> datetime:
+    """The last Monday at midnight before a time."""
+    day = time.replace(hour=0, minute=0, second=0, microsecond=0)
+    return day - timedelta(days=day.weekday())
+
+
+def _build_twin_bill(bill: ReplayBill, paid: PaidBill) -> TwinBill:
+    real = {hour.began: hour.dollars for hour in paid.hours}
+    mine = {hour.began: hour.dollars for hour in bill.hours}
+    hours = tuple(
+        TwinHour(began=began, dollars=mine.get(began, 0.0), paid=real.get(began, 0.0))
+        for began in sorted(real.keys() | mine.keys())
+    )
+    return TwinBill(
+        until=bill.until,
+        dollars=bill.dollars,
+        paid=paid.dollars,
+        node_hours=bill.node_hours,
+        promises=PromiseCounts(waited=bill.pods_waited, evictions=bill.evictions),
+        hours=hours,
+        unplaced=sum(each.pods for each in bill.unplaced),
+    )

@@ -10,22 +10,23 @@ written to the cluster, and two shadows of one cluster know nothing of each othe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from dovetail.disruption.situation import Situation
-from dovetail.history.differences import DifferenceTracker, decide_as_dovetail
 from dovetail.history.recording.reader import RecordedLook, SegmentSource
+from dovetail.history.recording.segment import SegmentHead
 from dovetail.history.recording.tail import SegmentTail
-from dovetail.history.shadow import ShadowFold, ShadowReport, TwinBill
 from dovetail.ports import RecordingPlace
 
-__all__ = ["LookConsumer", "SegmentFeed", "SegmentSink", "TeePlace", "fold_recording"]
+__all__ = ["LookConsumer", "SegmentFeed", "SegmentSink", "TeePlace", "feed_segments", "find_since"]
 
 
 class LookConsumer(Protocol):
     """Takes the looks of a recording in order of time."""
+
+    def begin_segment(self, head: SegmentHead) -> None:
+        """A segment begins, with what it says of itself."""
 
     def add_look(self, look: RecordedLook) -> None:
         """One more look."""
@@ -73,8 +74,10 @@ class SegmentFeed:
         for look in tail.add_bytes(data):
             if self._since is not None and look.at < self._since:
                 continue
-            if self._fresh and self._fed and tail.head is not None and tail.head.follows != self._follows:
-                self._consumer.skip_gap(look.at)
+            if self._fresh and tail.head is not None:
+                if self._fed and tail.head.follows != self._follows:
+                    self._consumer.skip_gap(look.at)
+                self._consumer.begin_segment(tail.head)
             self._fresh, self._fed = False, True
             self._consumer.add_look(look)
         if tail.end is not None and not ended and self._fed:
@@ -113,18 +116,6 @@ def feed_segments(sources: Iterable[SegmentSource], sinks: Iterable[SegmentSink]
         for sink in followers:
             sink.begin_segment(source.name)
             sink.add_bytes(data)
-
-
-def fold_recording(
-    sources: Iterable[SegmentSource],
-    since: datetime | None = None,
-    decide_as: Callable[[Situation], Situation] = decide_as_dovetail,
-    twins: Callable[[], tuple[TwinBill | None, TwinBill | None]] = lambda: (None, None),
-) -> ShadowReport:
-    """The report of a recording that is there, from its first segment to its last."""
-    fold = ShadowFold(DifferenceTracker(decide_as))
-    feed_segments(sources, (SegmentFeed(fold, since),))
-    return fold.build_report(*twins())
 
 
 def find_since(sources: Iterable[SegmentSource], length: timedelta | None) -> datetime | None:
