@@ -121,7 +121,7 @@ def test_a_recording_that_is_torn_anywhere_is_reported_as_far_as_it_is_whole(
         torn = tmp_path / path.name
         torn.write_bytes(data[: int(len(data) * share)])
         sources = [segment.source for segment in read_recording(str(tmp_path)).segments]
-        reports.append(report_recording(sources), ShadowTwins())
+        reports.append(report_recording(sources, ShadowTwins()))
     assert [each.paid.dollars for each in reports] == sorted(each.paid.dollars for each in reports)
     assert 0 < reports[-1].paid.dollars <= whole.paid.dollars
 

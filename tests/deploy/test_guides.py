@@ -31,6 +31,7 @@ GUIDES = (
     "budgets",
     "gpu",
     "dashboard",
+    "see-what-it-would-save",
     "troubleshooting",
     "uninstall",
 )
