@@ -7,12 +7,13 @@ a record that cannot be made, or a listener that breaks, must not hold up a node
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 
 from dovetail import metrics
 from dovetail.disruption.situation import Situation, digest_situation
-from dovetail.history.record import DecisionRecord, RecordDraft, RecordIds, RecordKind, stamp_record
+from dovetail.history.record import DecisionRecord, RecordDraft, RecordIds, RecordKind, stamp_line
 from dovetail.history.ring import HistoryRing
 from dovetail.history.verdicts import Verdict, VerdictFilter, VerdictKey
 from dovetail.logs import get_logger
@@ -54,7 +55,10 @@ class DecisionRecorder:
         self._since: datetime | None = None
         self._listeners: list[RecordListener] = []
         self._dropped = 0
-        self._counters = {kind: RECORDS.labels(kind.value) for kind in RecordKind}
+        # Counted here, and added to the metric when somebody looks at it: its lock costs more than a record.
+        self._counted: Counter[RecordKind] = Counter()
+        for kind in RecordKind:
+            RECORDS.labels(kind.value)
         self._log = get_logger()
 
     @property
@@ -148,22 +152,25 @@ class DecisionRecorder:
         return self._causes.list_records(kinds)
 
     def report(self) -> None:
-        """Someone looks at the metrics: say how far back the history goes, and what it lost."""
+        """Someone looks at the metrics: say what was recorded, how far back it goes, and what was lost."""
+        for kind, count in self._counted.items():
+            RECORDS.labels(kind.value).inc(count)
+        self._counted.clear()
         OLDEST.set(self.ring.oldest or 0)
         lost = self._causes.dropped.total()
         DROPPED.inc(lost - self._dropped)
         self._dropped = lost
 
     def _note_at(self, time: datetime | None, draft: RecordDraft, parent: str, situation: str) -> str:
-        if self._ids is None or not self.recording:
+        if self._ids is None or not (self._kept or self._listeners):
             return ""
         try:
             now = self._clock.now()
             record_id = self._ids.make_id(now)
-            record = stamp_record(draft, record_id, time or now, self._identity, situation, parent)
+            record, line = stamp_line(draft, record_id, time or now, self._identity, situation, parent)
             cut_off = () if len(record.names) == len(draft.names) else draft.names
-            self._causes.note_record(record, cut_off)
-            self._counters[draft.kind].inc()
+            self._causes.note_record(record, cut_off, line)
+            self._counted[draft.kind] += 1
         except Exception as error:  # noqa: BLE001 (what decides must not fail for what remembers)
             self._report_failure(draft.kind, error)
             return ""

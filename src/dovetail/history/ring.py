@@ -112,10 +112,12 @@ class HistoryRing:
         heads = [kept[0] for kept in (self._verdicts, self._others) if kept]
         return min((self._entries[head].time for head in heads), default=None)
 
-    def note_record(self, record: DecisionRecord, more_names: Iterable[str] = ()) -> bool:
+    def note_record(
+        self, record: DecisionRecord, more_names: Iterable[str] = (), line: bytes | None = None
+    ) -> bool:
         """Keep a record; false when it is known already or the ring is switched off.
 
-        `more_names` find it too, though it is too long to say them.
+        `more_names` find it too, though it is too long to say them. `line` is its own, where it is known.
         """
         known = int(record.id, 16)
         if known in self._by_id or not self.enabled:
@@ -123,7 +125,7 @@ class HistoryRing:
         serial, self._next = self._next, self._next + 1
         time = record.time.timestamp()
         self._entries[serial] = RingEntry(
-            time, record.kind, intern(record.pool), intern(record.reason), encode_record(record)
+            time, record.kind, intern(record.pool), intern(record.reason), line or encode_record(record)
         )
         self._by_id[known] = serial
         names = _list_bare_names(record)
@@ -294,11 +296,15 @@ def _list_bare_names(record: DecisionRecord | _RecordNames) -> set[str]:
 
     NodePools are no names: nearly every record has one, and asking for a pool looks at all records.
     """
-    kind, _, bare = record.subject.partition("/")
+    subject = record.subject
     names = {*record.names, *record.pods}
-    if kind != "pool":
-        names.add(bare)
-    return names if record.pool else {name for name in names if not name.startswith("pool/")}
+    if not subject.startswith("pool/"):
+        names.add(subject.partition("/")[2])
+    if not record.pool:
+        for name in record.names:
+            if name.startswith("pool/"):
+                names.discard(name)
+    return names
 
 
 def _list_pools(record: DecisionRecord) -> tuple[str, ...]:
