@@ -9,8 +9,8 @@
 
 Placeholders: Partition, Region, Account, Cluster, NodeRoleArn, QueueArn, ClusterArn; in the queue's policy
 also RuleArn, in whose place each kit says its own five rules; in that of the decision log LogBucketArn and
-LogFolder, which is where its keys begin; in that of notifications TopicArn and BusArn, in whose place each
-kit says the topics and buses that it was told of.
+LogFolder, which is where its keys begin, and likewise RecordingBucketArn and RecordingFolder; in that of
+notifications TopicArn and BusArn, in whose place each kit says the topics and buses that it was told of.
 """
 
 from __future__ import annotations
@@ -203,6 +203,15 @@ def decision_log_policy() -> list[Json]:
     ]
 
 
+def recording_policy() -> list[Json]:
+    """What a recording in S3 needs, where a bucket is named: to write below a prefix.
+
+    A part whose answer was lost is read again, to know it for the same.
+    """
+    below = "${RecordingBucketArn}/${RecordingFolder}*"
+    return [_statement("AllowRecordingObjects", ["s3:GetObject", "s3:PutObject"], below)]
+
+
 def notification_policy() -> list[Json]:
     """What sinks of notifications in AWS need: to publish to the topics and buses that are named."""
     return [
@@ -237,6 +246,7 @@ def source() -> Json:
     return {
         "policies": policies(),
         "decisionLogPolicy": decision_log_policy(),
+        "recordingPolicy": recording_policy(),
         "notificationPolicy": notification_policy(),
         "queuePolicy": queue_policy(),
         "nodePolicies": list(NODE_POLICIES),
@@ -257,19 +267,28 @@ PLACES = {
     "${ClusterArn}": "arn:${AWS::Partition}:eks:${AWS::Region}:${AWS::AccountId}:cluster/${ClusterName}",
     "${LogBucketArn}": "arn:${AWS::Partition}:s3:::${DecisionLogBucket}",
     "${LogFolder}": "${DecisionLogPrefix}${ClusterName}/",
+    "${RecordingBucketArn}": "arn:${AWS::Partition}:s3:::${RecordingBucket}",
+    "${RecordingFolder}": "${RecordingPrefix}",
 }
-LOG_PARAMETERS = {
+PREFIX = {
+    "Type": "String",
+    "Default": "",
+    "AllowedPattern": "([A-Za-z0-9!_.*'()=-]+/)*",
+    "Description": "Prefix of its keys, with a slash at its end; empty for none",
+}
+BUCKET_PARAMETERS = {
     "DecisionLogBucket": {
         "Type": "String",
         "Default": "",
         "Description": "Bucket of the decision log, if DECISION_LOG names one; empty grants nothing in S3",
     },
-    "DecisionLogPrefix": {
+    "DecisionLogPrefix": PREFIX,
+    "RecordingBucket": {
         "Type": "String",
         "Default": "",
-        "AllowedPattern": "([A-Za-z0-9!_.*'()=-]+/)*",
-        "Description": "Prefix of its keys, with a slash at its end; empty for none",
+        "Description": "Bucket of the recording, if RECORDING names one; empty grants nothing in S3",
     },
+    "RecordingPrefix": PREFIX,
 }
 
 SINK_PARAMETERS = {
@@ -318,14 +337,15 @@ def template() -> Json:
                 "PolicyDocument": _document(statements),
             },
         }
-    resources["KarpenterControllerDecisionLogPolicy"] = {
-        "Type": "AWS::IAM::ManagedPolicy",
-        "Condition": "HasDecisionLog",
-        "Properties": {
-            "ManagedPolicyName": Sub("KarpenterControllerDecisionLogPolicy-${ClusterName}"),
-            "PolicyDocument": _document(decision_log_policy()),
-        },
-    }
+    for area, statements in (("DecisionLog", decision_log_policy()), ("Recording", recording_policy())):
+        resources[f"KarpenterController{area}Policy"] = {
+            "Type": "AWS::IAM::ManagedPolicy",
+            "Condition": f"Has{area}",
+            "Properties": {
+                "ManagedPolicyName": Sub(f"KarpenterController{area}Policy-${{ClusterName}}"),
+                "PolicyDocument": _document(statements),
+            },
+        }
     for kind, statement in zip(("Topic", "Bus"), notification_policy(), strict=True):
         allowed = statement | {"Resource": Ref(f"Notification{kind}Arns")}
         resources[f"KarpenterControllerNotification{kind}Policy"] = {
@@ -349,11 +369,12 @@ def template() -> Json:
         "Description": "What Dovetail needs of an account: a role for nodes, policies, a queue of warnings",
         "Parameters": {
             "ClusterName": {"Type": "String", "Description": "Name of the EKS cluster"},
-            **LOG_PARAMETERS,
+            **BUCKET_PARAMETERS,
             **SINK_PARAMETERS,
         },
         "Conditions": {
             "HasDecisionLog": Not([Equals([Ref("DecisionLogBucket"), ""])]),
+            "HasRecording": Not([Equals([Ref("RecordingBucket"), ""])]),
             "HasNotificationTopic": Not([Equals([Join(["", Ref("NotificationTopicArns")]), ""])]),
             "HasNotificationBus": Not([Equals([Join(["", Ref("NotificationBusArns")]), ""])]),
         },
@@ -414,10 +435,11 @@ def _outputs() -> Json:
     }
     for area in policies():
         found[f"{area}PolicyArn"] = {"Value": Ref(f"KarpenterController{area}Policy")}
-    found["DecisionLogPolicyArn"] = {
-        "Condition": "HasDecisionLog",
-        "Value": Ref("KarpenterControllerDecisionLogPolicy"),
-    }
+    for area in ("DecisionLog", "Recording"):
+        found[f"{area}PolicyArn"] = {
+            "Condition": f"Has{area}",
+            "Value": Ref(f"KarpenterController{area}Policy"),
+        }
     for kind in ("Topic", "Bus"):
         found[f"Notification{kind}PolicyArn"] = {
             "Condition": f"HasNotification{kind}",

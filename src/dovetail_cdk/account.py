@@ -35,11 +35,18 @@ class NodeRole(Part):
             self.role.add_to_policy(iam.PolicyStatement(actions=IPV6_ACTIONS, resources=[interface]))
 
 
+def _split_place(place: str) -> tuple[str, str]:
+    """The ARN of the bucket of s3://bucket/prefix, and what its keys begin with."""
+    bucket, _, prefix = place.removeprefix("s3://").partition("/")
+    below = prefix.strip("/")
+    return f"arn:{cdk.Aws.PARTITION}:s3:::{bucket}", f"{below}/" if below else ""
+
+
 class ControllerPolicies(Part):
     """The controller's policies: none for interruptions without a queue, and none in S3 without a bucket.
 
-    `decision_log` is where DECISION_LOG writes in S3: s3://bucket/prefix. `notifications` are the sinks in
-    AWS that NOTIFY_FILE has, as it has them: sns:<topic arn>, eventbridge:<bus arn>.
+    `decision_log` and `recording` are where DECISION_LOG and RECORDING write in S3: s3://bucket/prefix.
+    `notifications` are the sinks in AWS that NOTIFY_FILE has, as it has them: sns:<topic arn>, eventbridge:<bus arn>.
     """
 
     def __init__(
@@ -52,6 +59,7 @@ class ControllerPolicies(Part):
         queue_arn: str = "",
         named: bool = True,
         decision_log: str = "",
+        recording: str = "",
         notifications: Sequence[str] = (),
     ) -> None:
         super().__init__(scope, id)
@@ -67,11 +75,12 @@ class ControllerPolicies(Part):
         }
         granted = dict(shared()["policies"])
         if decision_log:
-            bucket, _, prefix = decision_log.removeprefix("s3://").partition("/")
-            below = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
-            places["LogBucketArn"] = f"arn:{cdk.Aws.PARTITION}:s3:::{bucket}"
+            places["LogBucketArn"], below = _split_place(decision_log)
             places["LogFolder"] = f"{below}{cluster_name}/"
             granted["DecisionLog"] = shared()["decisionLogPolicy"]
+        if recording:
+            places["RecordingBucketArn"], places["RecordingFolder"] = _split_place(recording)
+            granted["Recording"] = shared()["recordingPolicy"]
         for (area, way), statement in zip(SINKS.items(), shared()["notificationPolicy"], strict=True):
             arns = [each.removeprefix(way) for each in notifications if each.startswith(way)]
             # By place, and not in the text: an ARN may be known only when the stack is deployed.

@@ -48,6 +48,8 @@ def granted(aws: Any, *more: str) -> list[Json]:
         "QueueArn": f"arn:aws:sqs:{aws.region}:{aws.account}:{QUEUE}",
         "RuleArn": f"arn:aws:events:{aws.region}:{aws.account}:rule/*",
         "ClusterArn": f"arn:aws:eks:{aws.region}:{aws.account}:cluster/{CLUSTER}",
+        "RecordingBucketArn": "arn:aws:s3:::tape",
+        "RecordingFolder": "prod/",
         "LogBucketArn": "arn:aws:s3:::trail",
         "LogFolder": f"prod/{CLUSTER}/",
         "TopicArn": f"arn:aws:sns:{aws.region}:{aws.account}:told",
@@ -204,6 +206,28 @@ async def test_sinks_in_aws_need_what_their_policy_grants(sinks: Path) -> None:
 async def test_without_that_policy_the_sinks_hear_nothing_and_the_node_is_bought(sinks: Path) -> None:
     world, _ = await tell_of_a_node(sinks)
     assert {action for action, _ in refused(world)} == {"sns:Publish", "events:PutEvents"}
+
+
+@virtual
+async def test_a_recording_in_s3_needs_what_its_policy_grants() -> None:
+    world = AwsWorld(0, "--recording=s3://tape/prod", types=TYPES)
+    kept = world.aws.add_bucket("tape")
+    statements = granted(world.aws, "recordingPolicy")
+    world.aws.principal = principal(world.aws, statements)
+    world.aws.actions.clear()
+    async with world.running():
+        world.default()
+        world.pods(2, cpu="1500m")
+        await world.until(lambda: world.placed() == 2, within=600)
+        # A put whose answer is lost costs a gap; the client that tries again reads what is there instead.
+        world.aws.faults.lose_answers("s3:PutObject", 1)
+        await asyncio.sleep(4000)
+        assert refused(world) == set()
+    assert {each for each in world.aws.actions if each.startswith("s3:")} <= {
+        each for each in actions(statements) if each.startswith("s3:")
+    }
+    assert len({key.split("/")[1] for key in kept}) >= 2
+    assert all(key.startswith("prod/") for key in kept)
 
 
 async def _list_kept(bucket: LogBucket) -> AsyncIterator[DecisionRecord]:

@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from dovetail.api.crds import build_manifests, build_zonal_manifest
-from dovetail.app.cluster_recorder import ClusterRecorder, record_cluster
+from dovetail.app.cluster_recorder import ClusterRecorder, RecordingPace, record_cluster
 from dovetail.app.cluster_source import ClusterSource
 from dovetail.app.live_cluster import LiveCluster, build_sight
+from dovetail.app.published_settings import read_published
 from dovetail.history.recording.reader import RecordingReader
 from dovetail.providers.factory import choose_provider
 from dovetail.runtime.clock import SystemClock
@@ -33,13 +34,17 @@ from support.apiserver import deployment
 from support.apiserver_thread import served_elsewhere
 from support.builders import nodepool
 from support.decision_logs import virtual
+from support.helm import rendered
 from support.https_apiserver import DEFINITIONS, node_pool, until
+from support.rbac import Rbac, grants
 from support.read_only import READ_VERBS, ReadOnlyTransport, ReadVerbsOnly
 from support.recordings import unzip
 from support.world import Scene
 
 Json = dict[str, Any]
 RECORDER = "recorder"
+# What the dashboard shows and a recording does not hold, or is known without asking for it.
+DASHBOARDS_ALONE = {"events", "replicationcontrollers"}
 GATES = "NodeOverlay=true,CapacityBuffer=true"
 
 
@@ -121,6 +126,30 @@ async def test_a_cluster_at_work_is_recorded_with_get_list_and_watch_alone(tmp_p
 
 
 @pytest.mark.spec("TA-7")
+@virtual
+async def test_the_role_of_the_charts_recorder_is_enough_and_no_more_than_the_dashboards(
+    tmp_path: Path,
+) -> None:
+    objects = rendered({"provider": "kwok", "recorder": {"enabled": True}})
+    scene = Scene(kwok=True)
+    scene.api.create(DEFINITIONS, build_zonal_manifest())
+    granted = grants(objects, "karpenter-recorder", "kube-system")
+    rbac = scene.world.server.faults = Rbac(granted, client=RECORDER)
+    recording = Recording(scene, tmp_path / "recording")
+    async with scene.running(), recording.running():
+        scene.apply(nodepool())
+        scene.api.create("deployments.apps", deployment("app", replicas=2), "default")
+        # As the command does at first, to know the settings of the controller.
+        await read_published(recording.transport)
+        await scene.settle(60)
+    assert rbac.refused == {"get configmaps"}, "only an embedded cluster tells of itself in one"
+    assert recording.remarks == []
+    unused = {each.resource for each in granted} - {each.resource for each in rbac.used}
+    assert unused == DASHBOARDS_ALONE
+    assert len(list(recording.read().looks())) >= 2
+
+
+@pytest.mark.spec("TA-7")
 async def test_the_command_reaches_a_cluster_without_ever_writing_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,7 +177,8 @@ async def test_the_command_reaches_a_cluster_without_ever_writing_to_it(
         stop = asyncio.Event()
         place = LogPlace("file", folder=str(tmp_path / "recording"))
         source = ClusterSource(kubeconfig=str(kubeconfig))
-        work = asyncio.create_task(record_cluster(source, place, timedelta(seconds=1), stop, remarks.append))
+        pace = RecordingPace(timedelta(seconds=1))
+        work = asyncio.create_task(record_cluster(source, place, pace, stop, remarks.append))
         async with asyncio.timeout(60):
             await until(lambda: any(tmp_path.glob("recording/*.gz")))
             stop.set()

@@ -388,18 +388,25 @@ def test_the_crd_chart_holds_the_five_definitions() -> None:
     assert plain == own
 
 
-def test_the_folder_of_a_decision_log_is_mounted() -> None:
+@pytest.mark.parametrize(
+    ("value", "name", "folder"),
+    [
+        ("decisionLog", "decision-log", "/var/lib/dovetail/decisions"),
+        ("recording", "recording", "/var/lib/dovetail/recording"),
+    ],
+)
+def test_the_folder_of_a_log_or_a_recording_is_mounted(value: str, name: str, folder: str) -> None:
     def volumes(**values: Json) -> tuple[list[Json], list[Json]]:
         objects = rendered(values)
         spec = by_name(objects, "Deployment", "karpenter")["spec"]["template"]["spec"]
         return spec["volumes"], container(objects)["volumeMounts"]
 
-    name, folder = "decision-log", "/var/lib/dovetail/decisions"
     assert all(each["name"] != name for listed in volumes() for each in listed)
-    settings = {"clusterName": "c", "decisionLog": f"log,file:{folder},s3://trail/prod"}
+    places = f"log,file:{folder},s3://trail/prod" if value == "decisionLog" else f"file:{folder}"
+    settings = {"clusterName": "c", value: places}
     kept, mounted = volumes(settings=settings)
     assert {"name": name, "emptyDir": {}} in kept
     assert {"name": name, "mountPath": folder} in mounted
     claim = {"persistentVolumeClaim": {"claimName": "decisions"}}
-    kept, _ = volumes(settings=settings, decisionLog={"volume": claim})
+    kept, _ = volumes(settings=settings, **{value: {"volume": claim}})
     assert {"name": name, **claim} in kept

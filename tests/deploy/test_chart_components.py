@@ -425,6 +425,40 @@ def test_the_shadow_reads_as_the_dashboard_does_and_takes_no_lease() -> None:
     assert {"claimName": "kept"} in [each.get("persistentVolumeClaim") for each in pod["volumes"]]
 
 
+def test_the_recorder_reads_the_cluster_and_writes_to_its_volume_alone() -> None:
+    claim = {"persistentVolumeClaim": {"claimName": "recording"}}
+    objects = rendered({"recorder": {"enabled": True, "volume": claim}})
+    verbs = allowed(by_name(objects, "ClusterRole", "karpenter-recorder"))
+    assert set().union(*verbs.values()) == {"get", "list", "watch"}
+    board = rendered({"dashboard": {"enabled": True}})
+    seen = allowed(by_name(board, "ClusterRole", "karpenter-dashboard"))
+    assert verbs == {**seen, "leases.coordination.k8s.io": {"list"}}
+    assert not [each for each in of_part(objects, "recorder") if each["kind"] in ("Role", "Service")]
+    spec, main = pod(objects, "recorder"), container(objects, "recorder")
+    assert deployment(objects, "recorder")["spec"]["strategy"] == {"type": "Recreate"}
+    assert spec["serviceAccountName"] == "karpenter-recorder"
+    assert main["securityContext"]["readOnlyRootFilesystem"] is True
+    assert {"name": "recording", **claim} in spec["volumes"]
+    folder = "/var/lib/dovetail/recording"
+    assert {"name": "recording", "mountPath": folder} in main["volumeMounts"]
+    assert main["args"] == [
+        *("record", f"--to={folder}", "--every=10s", "--keep=168h", "--provider=aws"),
+    ]
+    assert environment(objects, "recorder")["CLUSTER_NAME"] == "test-cluster"
+
+
+def test_a_recorder_of_a_bucket_has_no_volume_and_the_role_it_is_given() -> None:
+    role = {"eks.amazonaws.com/role-arn": "arn:aws:iam::111122223333:role/recorder"}
+    values = {"enabled": True, "to": "s3://tape/prod", "serviceAccount": {"annotations": role}}
+    objects = rendered({"recorder": values, "controller": {"enabled": False}})
+    assert [each["name"] for each in pod(objects, "recorder")["volumes"]] == ["scratch"]
+    assert "--to=s3://tape/prod" in container(objects, "recorder")["args"]
+    assert not [each for each in container(objects, "recorder")["args"] if each.startswith("--keep")]
+    account = by_name(objects, "ServiceAccount", "karpenter-recorder")
+    assert account["metadata"]["annotations"] == role
+    assert not [each for each in objects if each["metadata"]["name"] == "karpenter"]
+
+
 async def test_the_dashboard_asks_for_the_history_behind_the_controller_and_no_other_service() -> None:
     """What is granted is what is used: get, of this name, in this namespace."""
     objects = rendered({"dashboard": {"enabled": True}})

@@ -41,6 +41,8 @@ module "policies" {
   rule_name_prefix          = var.rule_name_prefix
   decision_log_bucket       = var.decision_log_bucket
   decision_log_prefix       = var.decision_log_prefix
+  recording_bucket          = var.recording_bucket
+  recording_prefix          = var.recording_prefix
   notification_topic_arns   = var.notification_topic_arns
   notification_bus_arns     = var.notification_bus_arns
   ami_id_ssm_parameter_arns = var.ami_id_ssm_parameter_arns

@@ -299,6 +299,18 @@ variable "decision_log_prefix" {
   default     = ""
 }
 
+variable "recording_bucket" {
+  description = "Bucket of the recording, if RECORDING names one; empty grants nothing in S3"
+  type        = string
+  default     = ""
+}
+
+variable "recording_prefix" {
+  description = "Prefix of the recording in its bucket, as RECORDING has it"
+  type        = string
+  default     = ""
+}
+
 variable "notification_topic_arns" {
   description = "SNS topics that NOTIFY_FILE has sinks in; publishing to them is granted"
   type        = list(string)

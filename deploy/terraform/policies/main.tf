@@ -60,6 +60,18 @@ variable "decision_log_prefix" {
   default     = ""
 }
 
+variable "recording_bucket" {
+  description = "Bucket of the recording, if RECORDING names one; empty grants nothing in S3"
+  type        = string
+  default     = ""
+}
+
+variable "recording_prefix" {
+  description = "Prefix of the recording in its bucket, as RECORDING has it"
+  type        = string
+  default     = ""
+}
+
 variable "notification_topic_arns" {
   description = "SNS topics that NOTIFY_FILE has sinks in; publishing to them is granted"
   type        = list(string)
@@ -101,6 +113,9 @@ locals {
     LogFolder    = "${join("/", compact([trim(var.decision_log_prefix, "/"), var.cluster_name]))}/"
     TopicArn     = ""
     BusArn       = ""
+
+    RecordingBucketArn = "arn:${var.partition}:s3:::${var.recording_bucket}"
+    RecordingFolder    = join("", [for part in compact([trim(var.recording_prefix, "/")]) : "${part}/"])
   }))
 
   rules = {
@@ -129,6 +144,9 @@ locals {
   log_statements = var.decision_log_bucket == "" ? [] : [
     for statement in local.shared.decisionLogPolicy : jsonencode(statement)
   ]
+  recording_statements = var.recording_bucket == "" ? [] : [
+    for statement in local.shared.recordingPolicy : jsonencode(statement)
+  ]
   # Each kind of sink is granted where there is one: topics first, as in the source.
   sink_arns = [var.notification_topic_arns, var.notification_bus_arns]
   sink_statements = [
@@ -146,7 +164,7 @@ locals {
 
 output "controller_policy" {
   description = "The controller's policy, as JSON"
-  value       = "{\"Version\":\"2012-10-17\",\"Statement\":[${join(",", concat(local.statements, local.log_statements, local.sink_statements, var.more_statements))}]}"
+  value       = "{\"Version\":\"2012-10-17\",\"Statement\":[${join(",", concat(local.statements, local.log_statements, local.recording_statements, local.sink_statements, var.more_statements))}]}"
 }
 
 output "queue_policy" {

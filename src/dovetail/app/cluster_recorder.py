@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from random import Random
 from typing import Any
@@ -24,7 +25,7 @@ from dovetail.runtime.recording import RecordingOptions, RecordingWriter
 from dovetail.runtime.watch import Follower, WatchOptions
 from dovetail.settings.decision_log import LogPlace
 
-__all__ = ["ClusterRecorder", "record_cluster", "record_open_cluster"]
+__all__ = ["ClusterRecorder", "RecordingPace", "record_cluster", "record_open_cluster"]
 
 # Prices and availability are asked for again after this long. Seconds.
 LEARN = 300.0
@@ -32,23 +33,31 @@ CLUSTER_NAMESPACE = "kube-system"
 OPTIONAL: frozenset[type[Object]] = DISPENSABLE | {ZoneShift}
 
 
+@dataclass(frozen=True, slots=True)
+class RecordingPace:
+    """How often a cluster is looked at, and how long segments in a folder are kept; None is for good."""
+
+    every: timedelta
+    keep: timedelta | None = None
+
+
 async def record_cluster(
     where: ClusterSource,
     place: LogPlace,
-    every: timedelta,
+    pace: RecordingPace,
     stop: asyncio.Event,
     remark: Callable[[str], None],
 ) -> int:
     """Record a cluster until told to stop; the number of looks. Nothing is written to the cluster."""
     async with open_cluster(where) as cluster:
         opened = open_place(place, cluster.sight.clock, asyncio.to_thread, None)
-        return await record_open_cluster(cluster, opened, every, stop, remark)
+        return await record_open_cluster(cluster, opened, pace, stop, remark)
 
 
 async def record_open_cluster(
     cluster: LiveCluster,
     place: RecordingPlace,
-    every: timedelta,
+    pace: RecordingPace,
     stop: asyncio.Event,
     remark: Callable[[str], None],
     *,
@@ -66,7 +75,12 @@ async def record_open_cluster(
         place,
         sight.clock,
         asyncio.to_thread,
-        RecordingOptions(every=every, settings=settings, identity=f"dovetail record {cluster.name}"),
+        RecordingOptions(
+            every=pace.every,
+            keep=pace.keep,
+            settings=settings,
+            identity=f"dovetail record {cluster.name}",
+        ),
     )
     recorder = ClusterRecorder(cluster, writer, remark, eager=eager, check=check)
     work = asyncio.create_task(recorder.run())

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from dovetail.app.cluster_recorder import record_cluster
+from dovetail.app.cluster_recorder import RecordingPace, record_cluster
 from dovetail.app.cluster_source import ClusterSource
 from dovetail.app.recordings import parse_target
 from dovetail.cli.views.options import (
@@ -27,6 +27,9 @@ from dovetail.settings.durations import parse_duration
 
 ToOption = Annotated[str, typer.Option("--to", metavar="PLACE", help="A folder, or s3://bucket/prefix.")]
 EveryOption = Annotated[str, typer.Option(metavar="DURATION", help="How often to look at most.")]
+KeepOption = Annotated[
+    str, typer.Option(metavar="DURATION", help="How long segments in a folder are kept; else for good.")
+]
 ForOption = Annotated[str, typer.Option("--for", metavar="DURATION", help="How long; else until Ctrl-C.")]
 
 
@@ -34,6 +37,7 @@ def record(
     to: ToOption,
     every: EveryOption = "10s",
     lasts: ForOption = "",
+    keep: KeepOption = "",
     kubeconfig: KubeconfigOption = "",
     context: ContextOption = "",
     provider: ProviderOption = "auto",
@@ -48,7 +52,9 @@ def record(
     pause = _parse_length(every, "--every")
     limit = _parse_length(lasts, "--for") if lasts else None
     place = parse_target(to)
-    logs.configure_logging("error", ("stderr",))
+    pace = RecordingPace(pause, _parse_length(keep, "--keep") if keep else None)
+    # A line when the place cannot be written to, and one when it can again.
+    logs.configure_logging("info", ("stderr",))
     where = ClusterSource(kubeconfig, context, provider, cluster_name, region)
 
     async def work() -> int:
@@ -57,7 +63,7 @@ def record(
             loop.add_signal_handler(one, stop.set)
         if limit is not None:
             loop.call_later(limit.total_seconds(), stop.set)
-        return await record_cluster(where, place, pause, stop, print_remark)
+        return await record_cluster(where, place, pace, stop, print_remark)
 
     print_note(f"recording to {to}; Ctrl-C ends it.")
     with suppress(asyncio.CancelledError):

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from dovetail.api.nodepool import NodePool
 from dovetail.app.cluster_context import ClusterContext
-from dovetail.app.cluster_recorder import record_open_cluster
+from dovetail.app.cluster_recorder import RecordingPace, record_open_cluster
 from dovetail.app.cluster_source import ClusterSource
 from dovetail.app.live_cluster import open_cluster
 from dovetail.app.recordings import open_place, open_recording
@@ -198,7 +198,7 @@ async def run_shadow(
                 await record_open_cluster(
                     cluster,
                     TeePlace(place, followers),
-                    options.every,
+                    RecordingPace(options.every),
                     stop,
                     remark,
                     eager=True,
