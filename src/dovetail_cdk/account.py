@@ -46,7 +46,8 @@ class ControllerPolicies(Part):
     """The controller's policies: none for interruptions without a queue, and none in S3 without a bucket.
 
     `decision_log` and `recording` are where DECISION_LOG and RECORDING write in S3: s3://bucket/prefix.
-    `notifications` are the sinks in AWS that NOTIFY_FILE has, as it has them: sns:<topic arn>, eventbridge:<bus arn>.
+    `notifications` are the sinks in AWS that NOTIFY_FILE has, as it has them: sns:<topic arn>,
+    eventbridge:<bus arn>.
     """
 
     def __init__(

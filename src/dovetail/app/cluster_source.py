@@ -33,7 +33,7 @@ class ClusterSource:
     cluster_name: str = ""
     region: str = ""
 
-    def exclude_snapshot(self) -> None:
+    def exclude_snapshot(self, given_as: str = "--snapshot") -> None:
         """A file has everything in it; what is said of a cluster beside it would be ignored."""
         given = {
             "--kubeconfig": self.kubeconfig,
@@ -43,7 +43,7 @@ class ClusterSource:
         }
         other = next((flag for flag, value in given.items() if value), "")
         if other:
-            raise BadInput(f"--snapshot and {other} exclude each other; leave one out")
+            raise BadInput(f"{given_as} and {other} exclude each other; leave one out")
 
 
 def read_own_settings() -> Settings:

@@ -12,8 +12,10 @@ from typing import Annotated, Any
 import typer
 
 from dovetail.app.cluster_source import ClusterSource
+from dovetail.app.dashboard_recording import RecordedCluster
 from dovetail.app.dashboard_watch import ClusterWatcher, build_picture, list_new_decisions
 from dovetail.app.live_cluster import open_cluster
+from dovetail.app.recordings import open_recording
 from dovetail.app.snapshot_file import find_cluster
 from dovetail.cli.views.options import (
     ClusterNameOption,
@@ -24,7 +26,7 @@ from dovetail.cli.views.options import (
     SnapshotOption,
 )
 from dovetail.cli.views.output import print_note, print_remark, print_text
-from dovetail.errors import Misconfigured
+from dovetail.errors import BadInput, Misconfigured
 from dovetail.runtime import health, logs
 from dovetail.web import Dashboard, ShownCluster
 
@@ -38,10 +40,17 @@ HostOption = Annotated[
 ]
 
 
+RecordingOption = Annotated[
+    str,
+    typer.Option(metavar="PLACE", help="Show a recording instead: a folder, a file, or s3://bucket/prefix."),
+]
+
+
 def dashboard(
     bind: BindOption = "127.0.0.1:8090",
     host: HostOption = None,
     snapshot: SnapshotOption = "",
+    recording: RecordingOption = "",
     kubeconfig: KubeconfigOption = "",
     context: ContextOption = "",
     provider: ProviderOption = "auto",
@@ -57,6 +66,12 @@ def dashboard(
     address, port = _parse_bind(bind)
     logs.configure_logging("error", ("stderr",))
     where = ClusterSource(kubeconfig, context, provider, cluster_name, region)
+    if snapshot and recording:
+        raise BadInput("--snapshot and --recording exclude each other; leave one out")
+    if recording:
+        where.exclude_snapshot("--recording")
+        _serve_recording(address, port, host or [], recording)
+        return
     if snapshot:
         where.exclude_snapshot()
         work = _serve_snapshot(address, port, host or [], snapshot)
@@ -83,6 +98,15 @@ async def _serve_snapshot(address: str, port: int, hosts: list[str], path: str) 
     picture = build_picture(seen, Path(path).name, live=False)
     board.show(replace(picture, decisions=tuple(list_new_decisions(None, picture))))
     await _serve_page(board, address, port, None)
+
+
+def _serve_recording(address: str, port: int, hosts: list[str], place: str) -> None:
+    with open_recording(place) as reader:
+        for trouble in reader.troubles:
+            print_note(f"reading the recording {place}: {trouble}")
+        cluster = RecordedCluster(reader, place)
+        board = Dashboard(ShownCluster(place, live=False), hosts, cluster)
+        asyncio.run(_serve_page(board, address, port, None))
 
 
 async def _serve_live(address: str, port: int, hosts: list[str], where: ClusterSource) -> None:

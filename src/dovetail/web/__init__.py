@@ -7,6 +7,16 @@ or JSON, so that neither can say what the other does not.
 from dovetail.picture import Moment, Picture
 from dovetail.web.app import Dashboard, ShownCluster
 from dovetail.web.page import WebPage, build_document
+from dovetail.web.render import RecordedTimes
 from dovetail.web.views import find_page
 
-__all__ = ["Dashboard", "Moment", "Picture", "ShownCluster", "WebPage", "build_document", "find_page"]
+__all__ = [
+    "Dashboard",
+    "Moment",
+    "Picture",
+    "RecordedTimes",
+    "ShownCluster",
+    "WebPage",
+    "build_document",
+    "find_page",
+]

@@ -8,18 +8,20 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from importlib.resources import files
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import msgspec
 from aiohttp import web
 
 from dovetail import __version__
+from dovetail.errors import BadInput
 from dovetail.picture import Picture
 from dovetail.web.page import WebPage, build_document
-from dovetail.web.render import PageFrame, render_inside, render_page, render_problem
+from dovetail.web.render import PageFrame, RecordedTimes, render_inside, render_page, render_problem
 from dovetail.web.views import find_page
 
-__all__ = ["Dashboard", "PictureStream", "ShownCluster"]
+__all__ = ["Dashboard", "PictureStream", "RecordedPictures", "ShownCluster"]
 
 # Proxies close connections on which nothing is said; a comment is something.
 QUIET = 20.0
@@ -128,10 +130,23 @@ class ShownCluster:
     live: bool = True
 
 
-class Dashboard:
-    """The latest picture, and everybody who looks at it."""
+class RecordedPictures(Protocol):
+    """A cluster as it was at many times."""
 
-    def __init__(self, shown: ShownCluster, hosts: Iterable[str] = ()) -> None:
+    def find_times(self, asked: str) -> RecordedTimes:
+        """The look at or before a time, the last one for an empty text; BadInput when it is no time."""
+
+    async def find_picture(self, at: datetime) -> Picture:
+        """The cluster at the time of a look."""
+
+
+class Dashboard:
+    """The latest picture, or those of a recording, and everybody who looks at it."""
+
+    def __init__(
+        self, shown: ShownCluster, hosts: Iterable[str] = (), recorded: RecordedPictures | None = None
+    ) -> None:
+        self._recorded = recorded
         self._shown, self._hosts = shown, LOOPBACK | {host.lower() for host in hosts}
         self._picture: Picture | None = None
         self._trouble = ""
@@ -188,7 +203,7 @@ class Dashboard:
         return response
 
     async def _answer_ready(self, _: web.Request) -> web.Response:
-        if self._picture is None:
+        if self._picture is None and self._recorded is None:
             return web.Response(text="no picture yet", status=503)
         if self._stale is not None:
             return web.Response(text=self._stale.sentence, status=503)
@@ -199,10 +214,17 @@ class Dashboard:
         twin = path.endswith(".json")
         path = path.removesuffix(".json") or "overview"
         asked = {name: ",".join(request.query.getall(name)) for name in request.query}
-        page = self._find_page(path, asked)
+        at, picture, times = asked.pop("at", ""), self._picture, None
+        if self._recorded is not None:
+            try:
+                times = self._recorded.find_times(at)
+                picture = await self._recorded.find_picture(times.at)
+            except BadInput as error:
+                return _encode_json({"error": str(error)}, 400) if twin else _refuse(str(error))
+        page = self._find_page(picture, path, asked)
         if twin:
             return self._answer_json(page, path)
-        frame = self._build_frame(path, request.query_string)
+        frame = self._build_frame(picture, path, request.query_string, times)
         if page is None:
             return web.Response(
                 text=render_problem("Not here", _describe_absent(path), frame),
@@ -222,21 +244,22 @@ class Dashboard:
             found["stale"] = {"since": self._stale.since.isoformat(), "why": self._stale.why}
         return _encode_json(found, 404 if page is None else 200)
 
-    def _find_page(self, path: str, asked: Mapping[str, str]) -> WebPage | None:
-        if self._picture is None:
+    def _find_page(self, picture: Picture | None, path: str, asked: Mapping[str, str]) -> WebPage | None:
+        if picture is None:
             return WebPage("Dovetail", self._trouble or NOTHING_YET)
-        page = find_page(self._picture, path, asked)
+        page = find_page(picture, path, asked)
         if page is None or not self._trouble:
             return page
         return replace(page, sentence=self._trouble)
 
-    def _build_frame(self, path: str, query: str) -> PageFrame:
-        picture = self._picture
+    def _build_frame(
+        self, picture: Picture | None, path: str, query: str, times: RecordedTimes | None
+    ) -> PageFrame:
         as_of = f"as of {picture.now:%H:%M:%S} UTC" if picture else ""
         if picture is not None and not picture.live:
             as_of = f"of {picture.now:%Y-%m-%d %H:%M} UTC"
         stale = self._stale.sentence if self._stale else ""
-        return PageFrame(path, self._shown.cluster, as_of, self._shown.live, __version__, stale, query)
+        return PageFrame(path, self._shown.cluster, as_of, self._shown.live, __version__, stale, query, times)
 
 
 def _strip_port(host: str) -> str:
@@ -245,6 +268,10 @@ def _strip_port(host: str) -> str:
         return (urlsplit(f"//{host}").hostname or "").rstrip(".")
     except ValueError:
         return ""
+
+
+def _refuse(sentence: str) -> web.Response:
+    return web.Response(text=f"{sentence}\n", status=400)
 
 
 def _describe_absent(path: str) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from html import escape
 from importlib.resources import files
 from string import Template
 
 from dovetail.web.page import Cell, Fact, FilterRow, Tile, WebPage, WebTable
 
-__all__ = ["PageFrame", "render_inside", "render_page", "render_problem"]
+__all__ = ["PageFrame", "RecordedTimes", "render_inside", "render_page", "render_problem"]
 
 MENU = (
     ("overview", "Overview"),
@@ -25,7 +26,7 @@ MENU = (
     ("history", "History"),
 )
 ON = ' class="chosen" aria-current="true"'
-STATE_CLASSES = {"live": "live", "stale": "live lost", "a snapshot": "still"}
+STATE_CLASSES = {"live": "live", "stale": "live lost", "a snapshot": "still", "a recording": "still"}
 # A browser with more rows than this is of no use to anybody; the JSON twin has them all.
 MOST_ROWS = 1_000
 TILE, GAP, PER_ROW = 26, 4, 32
@@ -34,6 +35,17 @@ LEGEND = (
     '<span class="dot quiet"></span>not of a NodePool</p>'
 )
 LAYOUT = Template((files("dovetail.web") / "templates" / "page.html").read_text(encoding="utf-8"))
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedTimes:
+    """Where in a recording a page is: its first and last look, this one, and those before and after it."""
+
+    first: datetime
+    last: datetime
+    at: datetime
+    before: datetime
+    after: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +61,24 @@ class PageFrame:
     stale: str = ""
     # What was asked after the path.
     query: str = ""
+    times: RecordedTimes | None = None
 
     @property
     def state(self) -> str:
         if not self.live:
-            return "a snapshot"
+            return "a snapshot" if self.times is None else "a recording"
         return "stale" if self.stale else "live"
 
     @property
     def root(self) -> str:
         """The way back to the first page, so that a proxy may serve it all below any path."""
         return "../" * self.path.count("/")
+
+    def link_to(self, path: str) -> str:
+        """The way to another page, of the same time where there are several."""
+        if self.times is None:
+            return f"{self.root}{path}"
+        return f"{self.root}{path}{'&' if '?' in path else '?'}at={_write_time(self.times.at)}"
 
 
 def render_page(page: WebPage, frame: PageFrame) -> str:
@@ -68,6 +87,7 @@ def render_page(page: WebPage, frame: PageFrame) -> str:
         title=escape(page.title),
         cluster=escape(frame.cluster),
         menu="".join(_render_menu(frame)),
+        times="".join(_render_times(frame)),
         main=render_inside(page, frame),
         as_of=escape(frame.as_of),
         state=STATE_CLASSES[frame.state],
@@ -90,7 +110,7 @@ def render_inside(page: WebPage, frame: PageFrame) -> str:
         f"<header><h1>{escape(page.title)}</h1>"
         f'<p class="sentence">{escape(page.sentence)}</p>'
         f'<a class="twin" href="{escape(twin)}">JSON</a></header>',
-        *_render_facts(page.facts),
+        *_render_facts(page.facts, frame),
         *_render_tiles(page.tiles, frame),
         *(f'<p class="remark">{escape(each)}</p>' for each in page.remarks),
         *_render_filters(page.filters, frame),
@@ -103,23 +123,51 @@ def _render_menu(frame: PageFrame) -> Iterable[str]:
     here = (frame.path or "overview").partition("/")[0]
     for path, title in MENU:
         current = ' aria-current="page"' if path == here else ""
-        yield f'<a href="{frame.root}{path}"{current}>{escape(title)}</a>'
+        yield f'<a href="{escape(frame.link_to(path))}"{current}>{escape(title)}</a>'
 
 
-def _render_facts(facts: tuple[Fact, ...]) -> Iterable[str]:
+def _render_times(frame: PageFrame) -> Iterable[str]:
+    """The slider of a recording, and links for those who have no use of it."""
+    times = frame.times
+    if times is None:
+        return
+    ways = (("First", times.first), ("Back", times.before), ("Next", times.after), ("Last", times.last))
+    here = frame.path or "overview"
+    links = "".join(
+        f'<a href="{frame.root}{escape(here)}?at={_write_time(to)}">{word}</a>'
+        if to != times.at
+        else f"<span>{word}</span>"
+        for word, to in ways
+    )
+    ends = f'min="{times.first.timestamp():.0f}" max="{times.last.timestamp():.0f}"'
+    span = f"{times.first:%Y-%m-%d %H:%M} to {times.last:%Y-%m-%d %H:%M} UTC"
+    yield (
+        f'<nav class="times" aria-label="Time">{links}'
+        f'<input id="time" type="range" step="1" {ends} value="{times.at.timestamp():.0f}" '
+        f'aria-label="Time of the recording, {span}">'
+        f'<output id="time-of" for="time">{times.at:%Y-%m-%d %H:%M:%S} UTC</output></nav>'
+    )
+
+
+def _write_time(time: datetime) -> str:
+    """A time as a link has it."""
+    return time.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def _render_facts(facts: tuple[Fact, ...], frame: PageFrame) -> Iterable[str]:
     if not facts:
         return
     yield '<dl class="facts">'
     for fact in facts:
         note = f'<dd class="note">{escape(fact.note)}</dd>' if fact.note else ""
-        yield f"<div><dt>{escape(fact.title)}</dt><dd>{_render_fact(fact.cell)}</dd>{note}</div>"
+        yield f"<div><dt>{escape(fact.title)}</dt><dd>{_render_fact(fact.cell, frame)}</dd>{note}</div>"
     yield "</dl>"
 
 
-def _render_fact(cell: Cell) -> str:
+def _render_fact(cell: Cell, frame: PageFrame) -> str:
     if cell.kind == "share" and cell.value is not None:
         return f"{escape(cell.text)}{_render_bar(cell, 120)}"
-    return _render_cell(cell, "")
+    return _render_cell(cell, frame)
 
 
 def _render_tiles(tiles: tuple[Tile, ...], frame: PageFrame) -> Iterable[str]:
@@ -137,7 +185,7 @@ def _render_tiles(tiles: tuple[Tile, ...], frame: PageFrame) -> Iterable[str]:
         full = round(min(1.0, tile.share) * TILE, 1)
         wide = f'x="{x}" width="{TILE}" rx="3"'
         yield (
-            f'<a href="{frame.root}{escape(tile.link)}"><title>{escape(tile.about)}</title>'
+            f'<a href="{escape(frame.link_to(tile.link))}"><title>{escape(tile.about)}</title>'
             f'<rect class="vessel {tile.tone}" {wide} y="{y}" height="{TILE}"/>'
             f'<rect class="fill {tile.tone}" {wide} y="{y + TILE - full:g}" height="{full:g}"/>'
             "</a>"
@@ -151,7 +199,7 @@ def _render_filters(filters: tuple[FilterRow, ...], frame: PageFrame) -> Iterabl
     yield '<nav class="filters" aria-label="Filters">'
     for row in filters:
         links = " ".join(
-            f'<a href="{frame.root}{escape(each.link)}"{ON if each.chosen else ""}>{escape(each.text)}</a>'
+            f'<a href="{escape(frame.link_to(each.link))}"{ON if each.chosen else ""}>{escape(each.text)}</a>'
             for each in row.links
         )
         yield f"<p><b>{escape(row.title)}</b> {links}</p>"
@@ -171,7 +219,7 @@ def _render_table(table: WebTable, frame: PageFrame) -> Iterable[str]:
     yield f'<div class="scroll"><table><caption class="hidden">{escape(table.title)}</caption><thead><tr>'
     yield f"{heads}</tr></thead><tbody>"
     for row in table.rows[:MOST_ROWS]:
-        first, *rest = (_render_cell(cell, frame.root) for cell in row)
+        first, *rest = (_render_cell(cell, frame) for cell in row)
         kinds = [_build_class(cell) for cell in row]
         tail = "".join(f"<td{kind}>{each}</td>" for kind, each in zip(kinds[1:], rest, strict=True))
         yield f'<tr><th scope="row"{kinds[0]}>{first}</th>{tail}</tr>'
@@ -185,11 +233,11 @@ def _build_class(cell: Cell) -> str:
     return f' class="{cell.kind}"' if cell.kind in ("number", "share", "prose") else ""
 
 
-def _render_cell(cell: Cell, root: str) -> str:
+def _render_cell(cell: Cell, frame: PageFrame) -> str:
     words = escape(cell.text)
     if cell.link:
         whole = f' title="{escape(cell.value)}"' if cell.value != cell.text else ""
-        return f'<a href="{root}{escape(cell.link)}"{whole}>{words}</a>'
+        return f'<a href="{escape(frame.link_to(cell.link))}"{whole}>{words}</a>'
     match cell.kind:
         case "share":
             return f"{_render_bar(cell)} {words}" if cell.value is not None else words

@@ -44,6 +44,20 @@
     else if (link) main.querySelector(`a[href="${CSS.escape(link)}"]`)?.focus({ preventScroll: true });
   };
 
+  // A recording has a slider: the page of that time is asked for when it is let go.
+  const time = document.getElementById("time");
+  if (time) {
+    const moment = () => new Date(time.value * 1000).toISOString().slice(0, 19);
+    time.addEventListener("input", () => {
+      document.getElementById("time-of").textContent = moment().replace("T", " ") + " UTC";
+    });
+    time.addEventListener("change", () => {
+      const wanted = new URLSearchParams(location.search);
+      wanted.set("at", moment() + ".999Z");
+      location.search = wanted;
+    });
+  }
+
   searchable();
   if (!state.classList.contains("live")) return;
   const stream = new EventSource(document.body.dataset.root + "stream");
