@@ -52,8 +52,11 @@ class _Bytes:
 
 def _list_looks(nodes: int, pods: int) -> list[Situation]:
     """An hour of looks; between two of them ten pods went, and ten others came."""
-    snapshot, chance = fleet(nodes, pods).snapshot, Random(4)
-    states, now, found = list(snapshot.nodes), snapshot.options.now, []
+    # Ten pods fill a node; where there are more of them, each has copies.
+    copies = -(-pods // (10 * nodes))
+    snapshot, chance = fleet(nodes, pods // copies).snapshot, Random(4)
+    states = [replace(state, pods=_copy_pods(state.pods, copies)) for state in snapshot.nodes]
+    now, found = snapshot.options.now, []
     for number in range(HOUR // LOOK):
         now += timedelta(seconds=LOOK)
         for each in range(LOOK):
@@ -62,6 +65,14 @@ def _list_looks(nodes: int, pods: int) -> list[Situation]:
         options = replace(snapshot.options, now=now)
         found.append(Situation(snapshot=replace(snapshot, nodes=tuple(states), options=options)))
     return found
+
+
+def _copy_pods(pods: Sequence[Pod], copies: int) -> tuple[Pod, ...]:
+    return tuple(
+        replace(each, metadata=replace(each.metadata, name=name, uid=name))
+        for each in pods
+        for name in (f"{each.name}-{number}" for number in range(copies))
+    )
 
 
 def _exchange_pod(state: StateNode, name: str, now: datetime) -> StateNode:
