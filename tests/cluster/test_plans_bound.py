@@ -33,6 +33,8 @@ PART = 25
 AT_ONCE = 8
 # Of the plans in one part, those that may need an order of binding.
 RARE = 1
+# Looks at the pods, four a second: without a change until a verdict is taken for final, and in all.
+SETTLED, LONGEST = 240, 4800
 NODES, PODS = "/api/v1/nodes", "/api/v1/namespaces/{ns}/pods"
 SLOT = "plan.test/node-{}"
 
@@ -157,16 +159,30 @@ async def _bind_in_order(
 
 
 async def _settled(api: Api, expected: dict[str, str]) -> dict[str, str]:
-    """Pods that are not where they should be, when all are or nothing changes any more."""
-    wrong: dict[str, str] = {}
-    for _ in range(240):
+    """Pods that are not where they should be, when all are or the scheduler's verdicts change no more.
+
+    A scheduler that has not looked at a pod yet has refused nothing, however slow the machine is.
+    """
+    wrong, before, unchanged = dict[str, str](), dict[str, str](), 0
+    for _ in range(LONGEST):
         _, listed = await api.raw("GET", PODS)
         where = {each["metadata"]["name"]: each["spec"].get("nodeName", "") for each in listed["items"]}
         wrong = {name: where.get(name, "") for name, node in expected.items() if where.get(name) != node}
         if not wrong or all(wrong.values()):
             return wrong
+        judged = {each["metadata"]["name"] for each in listed["items"] if _is_judged(each)}
+        unchanged = unchanged + 1 if where == before and wrong.keys() <= judged else 0
+        if unchanged > SETTLED:
+            return wrong
+        before = where
         await asyncio.sleep(0.25)
     return wrong
+
+
+def _is_judged(pod: Json) -> bool:
+    """Whether the scheduler has said anything about a pod."""
+    conditions = pod.get("status", {}).get("conditions") or ()
+    return any(each["type"] == "PodScheduled" for each in conditions)
 
 
 @pytest.mark.parametrize("part", range(0, PLANS, PART))
