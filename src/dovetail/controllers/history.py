@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from dovetail import metrics
 from dovetail.disruption.situation import Situation, digest_situation
@@ -34,6 +34,8 @@ OLDEST = metrics.gauge(
 )
 # Where nobody asks for history but somebody listens, causes are found among these many.
 LEAST = 5_000
+# How far the clock of a leader before may have been ahead of ours.
+AHEAD = timedelta(days=1)
 
 RecordListener = Callable[[DecisionRecord], None]
 
@@ -81,10 +83,25 @@ class DecisionRecorder:
         self._listeners.append(listener)
 
     def restore_records(self, records: Iterable[DecisionRecord]) -> None:
-        """Remember what was recorded before this term, oldest first; listeners are not told of it."""
+        """Remember what was recorded before this term, oldest first; listeners are not told of it.
+
+        A record that claims to be of days to come is left out: all others would be too old beside it.
+        """
+        latest = self._clock.now() + AHEAD
+        newest = RecordIds("").make_id(latest)[:12]
+        left_out = 0
         for record in records:
-            self._causes.note_record(record)
+            if record.time > latest or record.id[:12] > newest:
+                left_out += 1
+                continue
+            try:
+                self._causes.note_record(record)
+            except Exception as error:  # noqa: BLE001 (one record must not keep the others from being known)
+                self._report_failure(record.kind, error)
+                continue
             self._restored = max(self._restored, record.id)
+        if left_out:
+            self._log.warning("records of days to come were left out", records=left_out)
 
     def begin_term(self, cluster_uid: str) -> None:
         """This process leads from now on. Its first record says since when it remembers."""

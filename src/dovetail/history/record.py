@@ -6,6 +6,7 @@ hold names, reasons and prices. They never hold environment variables, images, a
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from enum import StrEnum
 from hashlib import sha256
@@ -37,6 +38,9 @@ MOST_BYTES = 2048
 MOST_MESSAGE = 800
 # The log adds a number and a digest to a record: `,"seq":…,"prev":"…"`.
 CHAIN_BYTES = 112
+# No record is of a time before or after these; in between, every time zone has a word for a time.
+EARLIEST = datetime(1970, 1, 1, tzinfo=UTC)
+LATEST = datetime(9000, 1, 1, tzinfo=UTC)
 _COUNTERS = 1 << 16
 _LAST_MILLISECOND = (1 << 48) - 1
 
@@ -295,6 +299,7 @@ def _check_price(price: float | None) -> float | None:
     return price if price is not None and isfinite(price) else None
 
 
+_RECORD_ID = re.compile("[0-9a-f]{24}")
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(DecisionRecord)
 
@@ -307,9 +312,15 @@ def encode_record(record: DecisionRecord) -> bytes:
 def decode_record(line: bytes) -> DecisionRecord:
     """The record on a line of JSON; BadInput says what is wrong with it. Unknown fields are left out."""
     try:
-        return _DECODER.decode(line)
+        record = _DECODER.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadInput(f"this is no record: {error}") from error
+    # What is reckoned with later must be fit for it: other people may write into a log.
+    if not _RECORD_ID.fullmatch(record.id) or (record.parent and not _RECORD_ID.fullmatch(record.parent)):
+        raise BadInput("this is no record: an id has 24 hexadecimal digits")
+    if not EARLIEST <= record.time < LATEST:
+        raise BadInput("this is no record: nothing happened at that time")
+    return record
 
 
 def _fit_record(record: DecisionRecord) -> tuple[DecisionRecord, bytes]:

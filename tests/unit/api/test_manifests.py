@@ -306,3 +306,12 @@ def test_no_bytes_whatever_raise_anything(data: bytes) -> None:
 def test_no_text_whatever_raises_anything(text: str) -> None:
     found = parse_manifests(text, "f")
     assert all(one.source == "f" for one in found.complaints)
+
+
+@pytest.mark.parametrize("digits", [20, 400, 4_000, 5_000])
+def test_a_number_of_any_length_in_json_is_read_as_in_yaml(digits: int) -> None:
+    number = "1" + "0" * digits
+    told = [f'{{"apiVersion": "v1", "kind": "Pod", "spec": {{"x": {number}}}}}']
+    told.append(f"apiVersion: v1\nkind: Pod\nspec:\n  x: {number}\n")
+    read = [parse_manifests(text, "f").documents[0].value["spec"]["x"] for text in told]
+    assert read[0] == read[1]

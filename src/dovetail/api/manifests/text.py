@@ -210,7 +210,7 @@ def _read_json_values(text: bytes, budget: ReadBudget) -> list[tuple[Any, int]]:
         looks_like_json = re.match(r'\s*[\[{]\s*["\[{\]}]', source) is not None
         message = f"this is not JSON: {error.msg[:1].lower()}{error.msg[1:]}"
         raise _NotPlainJson from (Unreadable(message, *place) if looks_like_json else None)
-    except (ValueError, RecursionError) as error:
+    except (ValueError, OverflowError, RecursionError) as error:
         raise _NotPlainJson from error
     budget.nodes += at_most
     return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -141,9 +141,9 @@ class LookLine(Record, frozen=True):
     """
 
     number: int
-    at: datetime
+    at: Annotated[datetime, msgspec.Meta(tz=True)]
     key: bool = False
-    now: datetime | None = None
+    now: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
     digest: str = ""
     rows: Mapping[str, Sequence[msgspec.Raw]] = {}
     lists: Mapping[str, ListChange] = {}

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -56,7 +56,7 @@ class SegmentHead(Record, frozen=True):
 
     format: str
     name: str
-    began: datetime
+    began: Annotated[datetime, msgspec.Meta(tz=True)]
     by: str = ""
     cluster: str = ""
     version: str = ""
@@ -68,7 +68,7 @@ class SegmentHead(Record, frozen=True):
 class SegmentEnd(Record, frozen=True):
     """What a segment held, when it ended as it should: bytes before gzip, and their SHA-256."""
 
-    ended: datetime
+    ended: Annotated[datetime, msgspec.Meta(tz=True)]
     looks: int
     decisions: int
     bytes: int
@@ -195,7 +195,7 @@ class SegmentReader:
         try:
             body = msgspec.json.decode(first[_CHECK:], type=dict[str, Any])
             found = body.get("head", {}).get("format")
-        except (msgspec.MsgspecError, UnicodeError, AttributeError):
+        except (msgspec.MsgspecError, UnicodeError, AttributeError, RecursionError):
             found = None
         if not isinstance(found, str):
             raise BadInput("it is no segment of a recording")
@@ -206,7 +206,7 @@ class SegmentReader:
             )
         try:
             head = read_line(first).head
-        except (msgspec.MsgspecError, ValueError) as error:
+        except (msgspec.MsgspecError, ValueError, ArithmeticError, RecursionError) as error:
             raise BadInput("its first line is damaged") from error
         assert head is not None, "the line says that it is a head"
         return head
@@ -218,7 +218,7 @@ class SegmentReader:
         for framed in _split_lines(_inflate(self.data, troubles)):
             try:
                 line = read_line(framed)
-            except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            except (msgspec.MsgspecError, ValueError, ArithmeticError, RecursionError) as error:
                 troubles.append(str(error))
                 break
             if line.end is not None:
@@ -303,7 +303,7 @@ def _find_end(data: bytes) -> SegmentEnd | None:
         for framed in _split_lines(_inflate(tail[at:], [])):
             try:
                 return read_line(framed).end
-            except (msgspec.MsgspecError, ValueError):
+            except (msgspec.MsgspecError, ValueError, ArithmeticError, RecursionError):
                 break
         at = tail.rfind(_MAGIC, 0, at)
     return None
