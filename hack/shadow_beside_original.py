@@ -211,9 +211,10 @@ class ClaimWatch:
         decoder, rest = json.JSONDecoder(), ""
         for line in process.stdout:
             rest += line
-            if line.rstrip("\n") != "}":
-                continue
-            event, end = decoder.raw_decode(rest)
+            try:
+                event, end = decoder.raw_decode(rest)
+            except ValueError:
+                continue  # more of it is to come
             rest = rest[end:].lstrip()
             heard(event["type"], event["object"], datetime.now(UTC))
 

@@ -125,7 +125,9 @@ h1 {{ font-size: 1.5rem; margin-bottom: 0 }} h2 {{ font-size: 1.05rem; margin: 1
 table {{ border-collapse: collapse; width: 100% }} th, td {{ text-align: left; vertical-align: top;
  padding: .3rem .6rem .3rem 0; border-bottom: 1px solid var(--line); overflow-wrap: anywhere }}
 table.alone th {{ font-weight: 500; width: 15rem }} td.n {{ text-align: right; white-space: nowrap }}
-table.several {{ font-size: 13px }} table.several td:first-child {{ white-space: nowrap }}
+table.several {{ font-size: 13px }} table.several th {{ overflow-wrap: normal }}
+table.several td:nth-child(-n+3) {{ overflow-wrap: normal; min-width: 4.5em }}
+table.several td:first-child {{ white-space: nowrap }}
 svg {{ width: 100%; height: auto; font-size: 11px }} svg text {{ fill: currentColor; opacity: .7 }}
 .grid {{ stroke: var(--line) }} polyline {{ fill: none; stroke-width: 2; background: none !important }}
 .legend span {{ margin-right: 1.2rem }} .legend i {{ display: inline-block; width: 1em; height: .25em;

@@ -49,7 +49,7 @@ TELL_EVERY = 5.0
 # How long followers have for their last word when the shadow ends. Seconds.
 LAST_WORD = 60.0
 T = TypeVar("T", bound=msgspec.Struct)
-NO_POOLS = "there is no NodePool in this cluster; give the pools Dovetail should use with --pools FILE"
+NO_POOLS = "there is no NodePool in this cluster; a shadow compares with an autoscaler that has some"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +86,10 @@ class FollowerProcess:
         self._outgoing.put(b"\1" + data)
 
     def close(self) -> None:
-        """End the process, once it has said what all the bytes come to."""
+        """End the process; that of the differences once it has said what all the bytes come to."""
         self._outgoing.put(None)
-        self._receiving.join(LAST_WORD)
+        if self.role == DIFFERENCES:  # a twin is minutes behind anyway
+            self._receiving.join(LAST_WORD)
         if self._receiving.is_alive():
             self._process.terminate()
         self._process.join(1)
