@@ -33,7 +33,7 @@ COMMANDS = {
     "snapshot": "Save what Dovetail sees of a cluster, to plan and explain it later.",
     "record": "Record what a cluster looks like, to look at any moment of it later.",
     "recording": "Look into a recording of what decisions saw, or make another one of it.",
-    "replay": "Make recorded decisions again, and say what differs.",
+    "replay": "Replay a recorded cluster, as it was ruled and under other rules.",
     "shadow": "Say what Dovetail would have done beside the autoscaler that runs today.",
     "simulate": "Play a scenario through with the real controllers, and say what it cost.",
     "install": "Show what installing Dovetail would change; with --yes, do it.",

@@ -25,7 +25,7 @@ __all__ = ["DemandChange", "DemandReader", "RecordedWorkload", "is_going"]
 # A pod that was evicted and is made again within this time was wanted all the while.
 DIP = timedelta(seconds=30)
 # A pod that is without a node for longer has waited.
-LONG_WAIT = timedelta(seconds=60)
+LONG_WAIT, IN_VAIN = timedelta(seconds=60), timedelta(minutes=5)
 # Owners whose pods are all alike, so that a number tells all of them.
 COUNTED = ("ReplicaSet", "ReplicationController")
 JOB = "Job"
@@ -91,6 +91,8 @@ class DemandReader:
     evictions: int = 0
     waited: int = 0
     repeated_hours: float = 0.0
+    # Pods that went without ever having a place, by workload.
+    in_vain: dict[str, int] = field(default_factory=dict)
     _first: datetime | None = None
     _sources: dict[str, tuple[object, dict[str, Pod]]] = field(default_factory=dict)
     _shapes: dict[tuple[str, str, str], list[tuple[PodSpec, Mapping[str, str], Mapping[str, str]]]] = field(
@@ -190,6 +192,9 @@ class DemandReader:
         touched: dict[RecordedWorkload, Pod],
     ) -> None:
         counted = seen.workload.kind in COUNTED
+        created = seen.pod.metadata.creation_timestamp
+        if not seen.source and created is not None and at - created >= IN_VAIN:
+            self.in_vain[str(seen.workload)] = self.in_vain.get(str(seen.workload), 0) + 1
         if counted:
             self.counts[seen.workload] -= 1
             touched[seen.workload] = seen.pod

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from dovetail.api import labels
+from dovetail.api import codec, labels
 from dovetail.api.core import PodDisruptionBudget
 from dovetail.api.meta import Kind, Object
 from dovetail.api.pod import Pod
@@ -36,7 +36,7 @@ from dovetail.sim.kube.status import ApiError
 from dovetail.sim.scenario_player import NODE_CLASSES
 from dovetail.sim.world import World
 
-__all__ = ["StartedWorld", "apply_manifest", "apply_world_changes", "fill_world"]
+__all__ = ["ReplacedObjects", "StartedWorld", "apply_world_changes", "fill_world"]
 
 Json = dict[str, Any]
 POOLS, CLAIMS, NODES = "nodepools.karpenter.sh", "nodeclaims.karpenter.sh", "nodes"
@@ -45,19 +45,64 @@ PRIORITIES, STORAGE_CLASSES = "priorityclasses.scheduling.k8s.io", "storageclass
 VOLUMES, VOLUME_CLAIMS = "persistentvolumes", "persistentvolumeclaims"
 
 
+@dataclass(frozen=True, slots=True)
+class ReplacedObjects:
+    """The objects that a variation has its own of: manifests, and the pods of Deployments."""
+
+    manifests: tuple[Json, ...] = ()
+    names: frozenset[tuple[str, str, str]] = frozenset()
+    pods: Mapping[tuple[str, str], Pod] = field(default_factory=dict)
+
+    @classmethod
+    def from_manifests(cls, manifests: tuple[Json, ...]) -> ReplacedObjects:
+        """Those of a variation; BadInput for a manifest without a kind or a name."""
+        names, pods, others = set(), {}, []
+        for manifest in manifests:
+            meta = manifest.get("metadata") or {}
+            if not manifest.get("kind") or not meta.get("name"):
+                raise BadInput("a manifest of a variation has no kind or no name")
+            if manifest["kind"] == "Deployment":
+                pods[str(meta.get("namespace", "default")), str(meta["name"])] = _read_template(manifest)
+                continue
+            names.add((str(manifest["kind"]), str(meta.get("namespace", "")), str(meta["name"])))
+            others.append(manifest)
+        return cls(tuple(others), frozenset(names), pods)
+
+    def covers(self, kind: str, name: str, namespace: str = "") -> bool:
+        """Whether the variation has its own of an object."""
+        return (kind, namespace, name) in self.names or (kind, "", name) in self.names
+
+    def has_shape(self, workload: RecordedWorkload) -> bool:
+        """Whether the Deployment that owns a ReplicaSet is one of the variation's."""
+        return (workload.namespace, workload.name.rpartition("-")[0]) in self.pods
+
+    def reshape_pod(self, workload: RecordedWorkload, pod: Pod) -> Pod:
+        """The pod as its Deployment makes it in the variation; how many there are is as recorded."""
+        return self.pods.get((workload.namespace, workload.name.rpartition("-")[0]), pod)
+
+
+def _read_template(manifest: Json) -> Pod:
+    template = (manifest.get("spec") or {}).get("template") or {}
+    about = {
+        **(template.get("metadata") or {}),
+        "namespace": manifest["metadata"].get("namespace", "default"),
+    }
+    try:
+        return codec.convert(Pod, {"metadata": about, "spec": template["spec"]})
+    except (KeyError, ValueError, TypeError) as error:
+        raise BadInput(f"Deployment {manifest['metadata']['name']}: its template cannot be read") from error
+
+
 @dataclass(slots=True)
 class StartedWorld:
-    """A simulated cluster that follows a recording, and what of it stands in there already.
-
-    `replaced` are the kinds, namespaces and names of objects that a variation has its own of.
-    """
+    """A simulated cluster that follows a recording, and what of it stands in there already."""
 
     world: World
     api: InternalApi
     class_kind: Kind
     defaults: Mapping[str, str]
     knobs: bool
-    replaced: frozenset[tuple[str, str, str]]
+    replaced: ReplacedObjects
     pools: dict[str, object] = field(default_factory=dict)
     budgets: dict[str, object] = field(default_factory=dict)
     daemons: tuple[Pod, ...] = ()
@@ -72,10 +117,6 @@ class StartedWorld:
         """An object as it is now."""
         stored = self.world.server.store.get(resource, (namespace, name))
         return stored.obj if stored is not None else None
-
-    def is_replaced(self, kind: str, name: str, namespace: str = "") -> bool:
-        """Whether the variation has its own of an object."""
-        return (kind, namespace, name) in self.replaced or (kind, "", name) in self.replaced
 
     def ensure_namespace(self, name: str, about: Mapping[str, str] | None = None) -> None:
         if name and self.find("namespaces", name) is None:
@@ -108,6 +149,8 @@ def fill_world(
         started.ensure_namespace(name, about)
     _create_classes(started, snapshot.pools)
     apply_world_changes(started, situation)
+    for manifest in started.replaced.manifests:
+        _apply_manifest(started, manifest)
     there = {views.read_name(state): state for state in snapshot.nodes if _insert_node(started, state)}
     sets: dict[RecordedWorkload, Json] = {}
     slots: dict[str, DemandChange] = {}
@@ -115,8 +158,10 @@ def fill_world(
         started.ensure_namespace(change.workload.namespace)
         started.ensure_priority(change.pod)
         if change.what == "scale":
-            made = build_replicaset(change.workload, change.pod, change.count)
-            sets[change.workload] = started.api.insert(REPLICASETS, made)
+            pod = started.replaced.reshape_pod(change.workload, change.pod)
+            made = started.api.insert(REPLICASETS, build_replicaset(change.workload, pod, change.count))
+            if not started.replaced.has_shape(change.workload):  # else its pods are rolled out anew
+                sets[change.workload] = made
         else:
             slots[change.slot] = change
     by_owner = {(each.kind, each.namespace, each.name): (each, stored) for each, stored in sets.items()}
@@ -223,7 +268,7 @@ def apply_world_changes(started: StartedWorld, situation: Situation) -> None:
 
 def _apply_pool(started: StartedWorld, pool: SnapshotPool) -> None:
     nodepool = pool.nodepool
-    if started.is_replaced("NodePool", pool.name):
+    if started.replaced.covers("NodePool", pool.name):
         return
     if nodepool.spec.template.spec.node_class_ref.kind not in ("", started.class_kind.kind):
         return
@@ -248,7 +293,7 @@ def _apply_budgets(
         return
     listed = {budget.full_name: budget for budget in budgets}
     for name, budget in listed.items():
-        if started.is_replaced("PodDisruptionBudget", budget.name, budget.namespace):
+        if started.replaced.covers("PodDisruptionBudget", budget.name, budget.namespace):
             continue
         counted = _is_counted(budget, situation)
         told = (budget.spec, None if counted else budget.status.desired_healthy)
@@ -347,7 +392,7 @@ def _ignore_missing_delete(started: StartedWorld, resource: str, name: str, name
             raise
 
 
-def apply_manifest(started: StartedWorld, manifest: Json) -> None:
+def _apply_manifest(started: StartedWorld, manifest: Json) -> None:
     """An object of a variation in the place of its namesake; BadInput when the API server refuses it."""
     group, _, _ = str(manifest.get("apiVersion", "v1")).rpartition("/")
     kind, meta = str(manifest["kind"]).lower(), manifest["metadata"]

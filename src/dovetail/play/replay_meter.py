@@ -20,12 +20,12 @@ __all__ = ["ReplayBill", "ReplayMeter", "UnplacedPods"]
 
 Json = dict[str, Any]
 HOUR = timedelta(hours=1)
-LONG_WAIT = timedelta(seconds=60)
+LONG_WAIT, IN_VAIN = timedelta(seconds=60), timedelta(minutes=5)
 WORKLOAD = "replay.dovetail.sh/workload"
 
 
 class UnplacedPods(Record, frozen=True):
-    """Pods of a workload that have no place at the end, and the hours they have waited together."""
+    """Pods of a workload that waited in vain, and the hours they waited together."""
 
     workload: str
     pods: int
@@ -86,7 +86,7 @@ class ReplayBill(Record, frozen=True):
         )
 
     def add(self, after: ReplayBill) -> ReplayBill:
-        """This time and another one together; pods without a place are those of the last."""
+        """This time and another one together."""
         hours = {hour.began: hour for hour in self.hours}
         for hour in after.hours:
             old = hours.get(hour.began, PaidHour(began=hour.began))
@@ -106,7 +106,7 @@ class ReplayBill(Record, frozen=True):
             job_hours=self.job_hours + after.job_hours,
             job_hours_repeated=self.job_hours_repeated + after.job_hours_repeated,
             unknown_spot_hours=self.unknown_spot_hours + after.unknown_spot_hours,
-            unplaced=after.unplaced,
+            unplaced=_add_unplaced(self.unplaced, after.unplaced),
             hours=tuple(hours[began] for began in sorted(hours)),
         )
 
@@ -134,6 +134,7 @@ class ReplayMeter:
         self._nodes: dict[str, _MeteredNode] = {}
         self._hours: dict[datetime, list[float]] = {}
         self._waiting: dict[str, tuple[datetime, str]] = {}
+        self._in_vain: list[tuple[str, float]] = []
         self._known_places: set[SpotPlace] = set()
         self._unknown_spot = 0.0
         self.evictions = 0
@@ -176,7 +177,9 @@ class ReplayMeter:
         meta = pod["metadata"]
         uid = meta["uid"]
         if event.type == "DELETED":
-            self._waiting.pop(uid, None)
+            left = self._waiting.pop(uid, None)
+            if left is not None and self._clock.now() - left[0] >= IN_VAIN:
+                self._in_vain.append((left[1], (self._clock.now() - left[0]) / HOUR))
             conditions_now = (pod.get("status") or {}).get("conditions") or ()
             daemon = any(each["kind"] == "DaemonSet" for each in meta.get("ownerReferences") or ())
             self.evictions += not daemon and any(
@@ -208,11 +211,13 @@ class ReplayMeter:
                 self._unknown_spot += 0.0 if place in self._known_places else hours
         node.since = now
 
-    def list_unplaced(self, least: timedelta = LONG_WAIT * 5) -> tuple[UnplacedPods, ...]:
-        """Pods that wait now and have done so for a while, by workload."""
+    def list_unplaced(self) -> tuple[UnplacedPods, ...]:
+        """Pods that went without ever having a place, or have waited for a while now, by workload."""
         now, found = self._clock.now(), dict[str, list[float]]()
+        for workload, hours in self._in_vain:
+            found.setdefault(workload, []).append(hours)
         for began, workload in self._waiting.values():
-            if now - began >= least:
+            if now - began >= IN_VAIN:
                 found.setdefault(workload, []).append((now - began) / HOUR)
         return tuple(
             UnplacedPods(workload=name, pods=len(hours), hours=fsum(hours))
@@ -239,6 +244,18 @@ class ReplayMeter:
             unplaced=self.list_unplaced(),
             hours=hours,
         )
+
+
+def _add_unplaced(
+    some: tuple[UnplacedPods, ...], others: tuple[UnplacedPods, ...]
+) -> tuple[UnplacedPods, ...]:
+    found: dict[str, UnplacedPods] = {}
+    for each in (*some, *others):
+        known = found.get(each.workload, UnplacedPods(workload=each.workload, pods=0, hours=0.0))
+        found[each.workload] = UnplacedPods(
+            workload=each.workload, pods=known.pods + each.pods, hours=known.hours + each.hours
+        )
+    return tuple(found[name] for name in sorted(found))
 
 
 def _is_true(condition: Json | None) -> bool:

@@ -26,17 +26,17 @@ from typing import Any, Literal
 from dovetail.api import crds, labels
 from dovetail.api.crds import find_provider_api
 from dovetail.app.controller import Dovetail
+from dovetail.controllers.disruption import DisruptionController
 from dovetail.controllers.provider_port import ProviderContext
 from dovetail.disruption.policy import read_default_annotations
 from dovetail.disruption.situation import Situation
-from dovetail.errors import BadInput
 from dovetail.history.demand import DemandChange, DemandReader, RecordedWorkload
 from dovetail.history.recording.reader import RecordedLook
 from dovetail.history.supply import BootTimes, ReclaimReader, RecordedReclaim, SpotPlace
 from dovetail.play.kept_pods import KeptPods
 from dovetail.play.recorded_cloud import Assumption, RecordedCloud
 from dovetail.play.recorded_objects import build_pod, build_replicaset, name_replicaset
-from dovetail.play.recorded_start import StartedWorld, apply_manifest, apply_world_changes, fill_world
+from dovetail.play.recorded_start import ReplacedObjects, StartedWorld, apply_world_changes, fill_world
 from dovetail.play.replay_meter import ReplayBill, ReplayMeter
 from dovetail.settings import read_settings
 from dovetail.sim.clock import VirtualClock, VirtualLoop
@@ -132,6 +132,7 @@ class ReplayRun:
         """Begin with the cluster as the start look has it, with its own nodes, pods and prices."""
         self.variation = variation
         self.facts = facts or ReplayFacts()
+        self._learns = facts is None
         self._start = start
         self._assume: Assumption = assume
         self._chance = Random(f"{seed} of a replay")
@@ -155,7 +156,7 @@ class ReplayRun:
     def feed(self, look: RecordedLook) -> None:
         """Take in the next look of the recording; what it says happens when its time comes."""
         situation = look.situation
-        if not self.facts.works:
+        if self._learns:
             self.facts.boots.read_look(situation)
         self._fed.append(
             _FedLook(
@@ -198,6 +199,8 @@ class ReplayRun:
             provider=variation.provider,
             make=self._make_provider,
         )
+        if variation.choices == "karpenter":
+            _drift_one_by_one(dovetail)
         self.cloud.keep_books(world.server.store)
         self._pods = KeptPods(world.manager)
         world.manager.add(self._pods)
@@ -209,16 +212,14 @@ class ReplayRun:
             find_provider_api(variation.provider).kind,
             read_default_annotations(recorded),
             variation.choices == "dovetail",
-            _name_manifests(variation.manifests),
+            ReplacedObjects.from_manifests(variation.manifests),
         )
-        if not self.facts.works:
+        if self._learns:
             self.facts.boots.read_look(start.situation)
         changes = self._demand.read_look(start.at, start.situation)
         self._reclaims.read_look(start.at, start.situation)
         self._take_supply(start.situation)
         fill_world(self._started, start.situation, changes, self._pods, self.facts.works)
-        for manifest in variation.manifests:
-            apply_manifest(self._started, manifest)
         self._tasks = [
             asyncio.create_task(world.manager.run()),
             asyncio.create_task(world.server.run()),
@@ -269,7 +270,7 @@ class ReplayRun:
         for change in look.changes:
             self._apply_change(change)
         for reclaim in look.reclaims:
-            self._reclaim_share(reclaim)
+            self.reclaim_share(reclaim)
         self._reclaim_unknown(look.at)
 
     def _apply_change(self, change: DemandChange) -> None:
@@ -288,19 +289,24 @@ class ReplayRun:
         name, namespace = name_replicaset(workload), workload.namespace
         stored = self.world.server.store.get("replicasets.apps", (namespace, name))
         if stored is None:
+            pod = self._started.replaced.reshape_pod(workload, change.pod)
             self._started.ensure_namespace(namespace)
-            self._started.ensure_priority(change.pod)
-            self._api.insert("replicasets.apps", build_replicaset(workload, change.pod, change.count))
+            self._started.ensure_priority(pod)
+            self._api.insert("replicasets.apps", build_replicaset(workload, pod, change.count))
             return
         spec = {**stored.obj["spec"], "replicas": change.count}
         self._api.amend("replicasets.apps", (namespace, name), spec=spec)
 
     # Spot
 
+    def list_reclaimed(self) -> list[str]:
+        """The nodes that the cloud is taking back now."""
+        return [name for _, name in self._later]
+
     def _list_spot_nodes(self) -> dict[SpotPlace, list[str]]:
         """The spot nodes that run now, by their place and in the order of their names."""
         found: dict[SpotPlace, list[str]] = {}
-        going = {name for _, name in self._later}
+        going = set(self.list_reclaimed())
         for node in self.world.api.list("nodes"):
             meta = node["metadata"]
             known = meta.get("labels") or {}
@@ -312,7 +318,7 @@ class ReplayRun:
             found.setdefault(place, []).append(meta["name"])
         return found
 
-    def _reclaim_share(self, reclaim: RecordedReclaim) -> None:
+    def reclaim_share(self, reclaim: RecordedReclaim) -> None:
         """The cloud takes the same share of a place here as it did in the recording."""
         nodes = self._list_spot_nodes().get(reclaim.place, [])
         wanted = reclaim.share * len(nodes)
@@ -348,6 +354,13 @@ class ReplayRun:
         _ignore_missing(lambda: self.world.api.delete("nodes", name))
 
 
+def _drift_one_by_one(dovetail: Dovetail) -> None:
+    """Karpenter takes one drifted node a turn, however many its budgets let go."""
+    for controller in dovetail.controllers:
+        if isinstance(controller, DisruptionController):
+            controller.drift_at_once = 1
+
+
 def _ignore_missing(act: Any) -> None:
     try:
         act()
@@ -377,14 +390,3 @@ _KARPENTER_KNOWS = frozenset(
         "VM_MEMORY_OVERHEAD_PERCENT",
     )
 )
-
-
-def _name_manifests(manifests: Iterable[Json]) -> frozenset[tuple[str, str, str]]:
-    """Kind, namespace and name of each manifest; BadInput for one without."""
-    found = set()
-    for manifest in manifests:
-        meta = manifest.get("metadata") or {}
-        if not manifest.get("kind") or not meta.get("name"):
-            raise BadInput("a manifest of a variation has no kind or no name")
-        found.add((str(manifest["kind"]), str(meta.get("namespace", "")), str(meta["name"])))
-    return frozenset(found)

@@ -11,7 +11,7 @@ from math import ceil, floor, log10
 from dovetail.sim.report import RunReport, build_rows
 from dovetail.sim.run_recorder import Sample
 
-__all__ = ["COUNT", "ChartLine", "draw_chart", "draw_legend", "render_page"]
+__all__ = ["COLOURS", "COUNT", "PAGE", "ChartLine", "draw_chart", "draw_legend", "render_page"]
 
 Points = Sequence[tuple[float, float]]
 WIDTH, HEIGHT = 720, 170

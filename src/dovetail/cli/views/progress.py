@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from signal import SIGINT, default_int_handler, getsignal, signal
 from types import TracebackType
 from typing import Any
 
-__all__ = ["ProgressBar", "count_interrupts", "draw_bar", "wipe_bar"]
+__all__ = ["ProgressBar", "count_interrupts", "draw_bar", "watch_progress", "wipe_bar"]
 
 PATIENCE = 1.0
 
@@ -113,3 +114,20 @@ def wipe_bar() -> None:
     """Wipe the line away."""
     sys.stderr.write("\r" + " " * 64 + "\r")
     sys.stderr.flush()
+
+
+@contextmanager
+def watch_progress(first: datetime, last: datetime) -> Iterator[Callable[[datetime], bool]]:
+    """A function to tell moments to: it draws how far that is, and says whether to stop."""
+    show = sys.stderr.isatty()
+    length = max((last - first).total_seconds(), 1.0)
+    with count_interrupts() as interrupted:
+
+        def tell(at: datetime) -> bool:
+            if show:
+                draw_bar(min(max((at - first).total_seconds() / length, 0.0), 1.0), f"{at:%a %d %b %H:%M}")
+            return interrupted[0] > 0
+
+        yield tell
+    if show:
+        wipe_bar()

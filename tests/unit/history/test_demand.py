@@ -1,0 +1,99 @@
+"""Demand is read from looks: numbers of alike pods, single pods, and what an eviction does not change."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+from msgspec.structs import replace
+
+from dovetail.api.core import Node, NodeSpec, Taint
+from dovetail.api.meta import ObjectMeta, OwnerReference
+from dovetail.api.nodeclaim import NodeClaim
+from dovetail.api.pod import Pod
+from dovetail.disruption.situation import Situation
+from dovetail.history.demand import DemandChange, DemandReader
+from dovetail.scheduling.model.snapshot import Snapshot, StateNode
+from support.builders import NOW, pod
+
+DISRUPTED = Taint(key="karpenter.sh/disrupted", effect="NoSchedule")
+
+
+def owned(name: str, kind: str = "ReplicaSet", owner: str = "web-1") -> Pod:
+    made = pod(name)
+    reference = OwnerReference(api_version="apps/v1", kind=kind, name=owner, uid=owner, controller=True)
+    return replace(made, metadata=replace(made.metadata, uid=name, owner_references=(reference,)))
+
+
+def node(name: str, *pods: Pod, going: bool = False) -> StateNode:
+    taints = (DISRUPTED,) if going else ()
+    bound = tuple(replace(each, node_name=name) for each in pods)
+    made = Node(metadata=ObjectMeta(name=name), spec=NodeSpec(taints=taints))
+    ends = NOW if going else None
+    claim = NodeClaim(metadata=ObjectMeta(name=f"claim-{name}", deletion_timestamp=ends))
+    return StateNode(node=made, claim=claim, pods=bound)
+
+
+def look(*nodes: StateNode, waiting: tuple[Pod, ...] = ()) -> Situation:
+    return Situation(snapshot=Snapshot(nodes=nodes, pods=waiting))
+
+
+def after(seconds: float) -> datetime:
+    return NOW + timedelta(seconds=seconds)
+
+
+def told(changes: list[DemandChange]) -> list[tuple[str, str, int]]:
+    return [(each.what, each.slot or each.workload.name, each.count) for each in changes]
+
+
+def test_alike_pods_are_a_number_wherever_they_are() -> None:
+    reader = DemandReader()
+    first = reader.read_look(NOW, look(node("a", owned("w1")), waiting=(owned("w2"),)))
+    assert told(first) == [("scale", "web-1", 2)]
+    assert reader.read_look(after(10), look(node("a", owned("w1"), owned("w2")))) == []
+    assert told(reader.read_look(after(20), look(node("a", owned("w1"))))) == [("scale", "web-1", 1)]
+    assert reader.evictions == 0
+
+
+def test_a_pod_that_is_evicted_and_made_again_was_wanted_all_the_while() -> None:
+    reader = DemandReader()
+    reader.read_look(NOW, look(node("a", owned("w1")), node("b")))
+    assert reader.read_look(after(10), look(node("a", going=True), node("b"))) == []
+    assert reader.read_look(after(20), look(node("b"), waiting=(owned("w2"),))) == []
+    assert reader.evictions == 1
+
+
+def test_a_pod_that_nobody_makes_again_is_wanted_no_more() -> None:
+    reader = DemandReader()
+    reader.read_look(NOW, look(node("a", owned("w1"))))
+    assert reader.read_look(after(10), look(node("a", going=True))) == []
+    assert told(reader.read_look(after(45), look())) == [("scale", "web-1", 0)]
+
+
+@pytest.mark.spec("RP-6")
+def test_a_job_has_done_the_work_of_the_pod_that_finished() -> None:
+    reader = DemandReader()
+    come = reader.read_look(NOW, look(node("a", owned("j1", "Job", "sum"))))
+    assert told(come) == [("come", "default/j1", 0)]
+    assert reader.read_look(after(100), look(node("a", going=True), node("b"))) == []
+    assert reader.read_look(after(110), look(node("b", owned("j2", "Job", "sum")))) == []
+    (gone,) = reader.read_look(after(410), look(node("b")))
+    assert (gone.what, gone.slot, gone.work) == ("go", "default/j1", 300.0)
+    assert reader.repeated_hours == pytest.approx(100 / 3600)
+
+
+def test_single_pods_come_and_go_and_those_of_nodes_and_daemons_are_nobodys() -> None:
+    reader = DemandReader()
+    bare, daemon = pod("lone"), owned("d", "DaemonSet", "logs")
+    daemon = replace(
+        daemon,
+        metadata=replace(
+            daemon.metadata,
+            owner_references=tuple(
+                replace(each, api_version="apps/v1") for each in daemon.metadata.owner_references
+            ),
+        ),
+    )
+    assert told(reader.read_look(NOW, look(node("a", bare, daemon)))) == [("come", "default/lone", 0)]
+    (gone,) = reader.read_look(after(10), look(node("a", daemon)))
+    assert (gone.what, gone.slot, gone.work) == ("go", "default/lone", None)
