@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 
 from dovetail.disruption.situation import digest_situation
 from dovetail.errors import BadInput
-from support.recordings import Look, random_looks, read_back, strip, write_segments
+from support.recordings import Look, random_looks, read_back, strip, unzip, write_segments
 
 # All 500 with DOVETAIL_RECORDINGS=500; of these a sample is made again in every run.
 SEEDS = range(int(os.environ.get("DOVETAIL_RECORDINGS", "40")))
@@ -128,3 +129,33 @@ def test_a_byte_that_was_changed_is_found_and_no_look_after_it_is_believed(seed:
             assert look.situation == strip(seen)
         if not reader.list_gaps() and not reader.troubles:
             assert len(found) == len(looks), "what holds no line was changed"
+
+
+def zip_lines(lines: list[bytes]) -> bytes:
+    """The lines in gzip of their own, as somebody would put them back who edited them."""
+    end = [lines.pop()] if b'{"end":' in lines[-1] else []
+    return b"".join(gzip.compress(b"".join(part)) for part in (lines, end) if part)
+
+
+@pytest.mark.spec("TA-3")
+def test_a_line_that_was_taken_out_is_missed_by_the_digest() -> None:
+    looks = random_looks(2, 4)
+    lines = unzip(write_segments(looks)[0]).splitlines(keepends=True)
+    whole, cut = zip_lines([*lines]), zip_lines([*lines[:-2], lines[-1]])
+    for data, told in ((whole, ""), (cut, "its digest is another than it says")):
+        reader = read_back([data])
+        assert len(list(reader.looks())) == (4 if data is whole else 3)
+        assert reader.segments[0].torn == told
+    (gap,) = reader.list_gaps()
+    assert "segment 1 ends after 3 of 4 looks" in gap.why
+
+
+@pytest.mark.spec("TA-3")
+def test_a_line_that_was_changed_is_not_believed_and_neither_is_what_follows() -> None:
+    looks = random_looks(2, 4)
+    lines = unzip(write_segments(looks)[0]).splitlines(keepends=True)
+    lines[3] = lines[3].replace(b"2026", b"2027", 1)
+    for kept in (lines, lines[:-1]):
+        reader = read_back([zip_lines([*kept])])
+        assert [look.at for look in reader.looks()] == [at for at, _ in looks[:2]]
+        assert reader.segments[0].torn == "a line has another checksum than it says"

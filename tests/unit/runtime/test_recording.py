@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from msgspec.structs import replace
 
 from dovetail import metrics
 from dovetail.disruption.choose import DisruptionChoice
@@ -128,6 +129,18 @@ async def test_a_decision_on_a_situation_that_is_written_already_adds_no_look() 
 
 
 @in_virtual_time
+async def test_a_decision_is_written_though_its_situation_differs_in_nothing() -> None:
+    writing = Writing()
+    writing.writer.note_look(SEEN[0])
+    await writing.settle(10)
+    writing.writer.note_plan(strip(SEEN[0]), Plan())
+    await writing.settle(10)
+    looks = list(writing.place.read().looks())
+    assert [len(look.decisions) for look in looks] == [0, 1]
+    await writing.stop()
+
+
+@in_virtual_time
 async def test_a_look_that_differs_in_nothing_is_left_out() -> None:
     writing, before = Writing(), count_looks("same")
     for situation in (SEEN[0], strip(SEEN[0]), SEEN[1]):
@@ -180,10 +193,13 @@ async def test_a_place_that_fails_costs_a_gap_and_one_warning(caplog: Any) -> No
 async def test_a_bucket_that_refuses_does_not_fill_memory() -> None:
     writing = Writing()
     writing.place.fails = Refused("s3:PutObject is not allowed")
-    for number in range(3000):
-        writing.writer.note_plan(SEEN[number % len(SEEN)], Plan())
-        await writing.settle(0.1)
-    assert len(writing.writer._waiting) <= 64
+    most = 0
+    for number in range(600):
+        seen = replace(SEEN[number % len(SEEN)], unseen=frozenset((f"of {number}",)))
+        writing.writer.note_plan(seen, Plan())
+        await writing.settle(0.5)
+        most = max(most, len(writing.writer._waiting))
+    assert most == 64
     assert writing.writer.measure_behind() < 600
     await writing.stop()
 
@@ -282,6 +298,17 @@ async def test_another_leader_begins_a_segment_of_its_own_and_the_gap_is_told() 
     reader = place.read()
     assert len(list(reader.looks())) == 2
     assert [gap.why for gap in reader.list_gaps()] == ["another leader began"]
+
+
+async def test_a_segment_in_a_folder_is_never_overwritten(tmp_path: Path) -> None:
+    folder = RecordingFolder(tmp_path / "recording", at_once)
+    name = name_segment(random_looks(1)[0][0], "a")
+    await folder.begin_segment(name)
+    await folder.append_bytes(b"kept")
+    await folder.end_segment()
+    with pytest.raises(FileExistsError):
+        await folder.begin_segment(name)
+    assert (tmp_path / "recording" / f"{name}{SUFFIX}").read_bytes() == b"kept"
 
 
 async def test_a_folder_keeps_segments_as_long_as_it_should(tmp_path: Path) -> None:
