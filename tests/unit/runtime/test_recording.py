@@ -38,11 +38,14 @@ class MemoryPlace:
     def __init__(self) -> None:
         self.segments: dict[str, bytes] = {}
         self.fails: Exception | None = None
+        self.full = False
         self.forgotten: list[Any] = []
         self._name = ""
 
     async def begin_segment(self, name: str) -> None:
         self._check()
+        if self.full:
+            raise OSError(28, "No space left on device")
         assert name not in self.segments, "segments are never overwritten"
         self.segments[name] = b""
         self._name = name
@@ -186,6 +189,24 @@ async def test_a_place_that_fails_costs_a_gap_and_one_warning(caplog: Any) -> No
     assert found[-3:] == [strip(each) for each in SEEN[9:12]]
     (gap,) = reader.list_gaps()
     assert "segment 1 ends after 1 looks; what follows until" in gap.why
+
+
+@pytest.mark.spec("TA-5")
+@in_virtual_time
+async def test_what_is_missing_between_two_whole_segments_is_told() -> None:
+    """The first ended as it should; the next could not even be begun, and left nothing behind."""
+    writing = Writing(keyframe=timedelta(hours=1))
+    writing.writer.note_look(SEEN[0])
+    await writing.settle(3600)
+    writing.place.full = True
+    writing.writer.note_look(SEEN[1])
+    await writing.settle(10)
+    writing.place.full = False
+    writing.writer.note_look(SEEN[2])
+    await writing.settle(10)
+    reader = await writing.stop()
+    assert [look.situation for look in reader.looks()] == [strip(SEEN[0]), strip(SEEN[2])]
+    assert [gap.why for gap in reader.list_gaps()] == ["writing began anew"]
 
 
 @pytest.mark.spec("TA-5")
