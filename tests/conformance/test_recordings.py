@@ -74,3 +74,10 @@ def test_this_version_has_a_recording_with_everything_in_it() -> None:
     assert found.records > 100
     looks = read_looks(__version__)
     assert any(look.situation.closed_zones or look.situation.excluded_zones for look in looks)
+
+
+def test_the_guide_shows_what_the_command_prints() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "guides" / "recording.md").read_text(encoding="utf-8")
+    shown = guide.partition("$ dovetail recording info tests/conformance/recordings/")[2].partition("```")[0]
+    version, _, figures = shown.partition("\n")
+    assert figures == dovetail("recording", "info", str(FOLDER / version)).out
