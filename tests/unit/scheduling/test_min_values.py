@@ -11,10 +11,11 @@ from dovetail.api import labels as names
 from dovetail.api.labels import INSTANCE_TYPE
 from dovetail.api.nodepool import NodePool
 from dovetail.api.validation import check_document
-from dovetail.scheduling.model.instance_types import truncate_types
+from dovetail.scheduling.model.instance_types import MinValues, truncate_types
 from dovetail.scheduling.model.nodeclaim_template import FILTERED_OUT
-from dovetail.scheduling.model.plan import NodeClaimOptions
+from dovetail.scheduling.model.plan import NodeClaimOptions, PlannedNode
 from dovetail.scheduling.model.requirements import Requirements
+from dovetail.scheduling.sequential.results import _make_orderable
 from support.builders import nodepool, pod, requirement
 from support.worlds import FLAVOUR, INTEGER, Z1, Z2, World, instance_type, offering, series, spread
 
@@ -201,3 +202,17 @@ def test_min_values_of_capacity_types_counts_those_that_can_be_bought(strategy: 
     plan = world.solve(pod("web"))
     assert bool(plan.new_nodes) == (strategy == "BestEffort")
     assert orders_admitted(world)
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_an_order_that_lists_fewer_ways_to_buy_than_it_asks_for_is_short_or_says_that_it_was_relaxed(
+    strict: bool,
+) -> None:
+    """Of the types that are left after the longest order is cut, none may be sold on demand."""
+    both = asking(names.CAPACITY_TYPE, "In", "spot", "on-demand", least=2)
+    asked = Requirements.from_expressions([both])
+    node = PlannedNode("n", "default", asked, ("t",), (), {}, capacity_types=("spot",))
+    made, short = _make_orderable(node, MinValues(needed=1), strict)
+    assert made.min_values_relaxed is not strict
+    assert short.met is not strict
+    assert made.requirements[names.CAPACITY_TYPE].min_values == (2 if strict else 1)
