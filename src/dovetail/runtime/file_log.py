@@ -126,7 +126,11 @@ class FileLog:
         return max(0.0, due - self._clock.monotonic())
 
     async def read_back(self, since: datetime, most: int) -> list[DecisionRecord]:
-        return await self._in_thread(lambda: self._folder.read_newest(since, most))
+        def read() -> list[DecisionRecord]:
+            # The folder of a log that was never written is not there yet, which is no trouble.
+            return self._folder.read_newest(since, most) if os.path.exists(self._folder.path) else []
+
+        return await self._in_thread(read)
 
     async def close(self) -> None:
         def sync_and_close() -> None:

@@ -17,6 +17,7 @@ from dovetail.errors import BadInput
 from dovetail.history.record import RecordKind, decode_record
 from dovetail.sim.clock import VirtualClock
 from support.decision_logs import build_file_lane, lead, virtual
+from support.log_lines import log_lines
 
 
 def files_of(folder: Path) -> list[Path]:
@@ -205,3 +206,12 @@ def test_a_folder_without_a_log_is_said_in_one_sentence(tmp_path: Path) -> None:
         check_log(str(tmp_path))
     with pytest.raises(BadInput, match="there is no such folder"):
         list(read_log(str(tmp_path / "none")))
+
+
+@virtual
+async def test_a_log_of_a_folder_that_is_not_there_yet_is_read_back_without_a_word(tmp_path: Path) -> None:
+    clock = VirtualClock()
+    with log_lines() as lines:
+        found = await build_file_lane(tmp_path / "new", clock).read_back(timedelta(hours=1), 100)
+        assert not lines()
+    assert found == []
