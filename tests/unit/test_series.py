@@ -22,7 +22,8 @@ def test_every_feature_together_adds_forty_series_at_most(tmp_path: Path) -> Non
     env = {**os.environ, "PYTHONPATH": paths}
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=1800, check=False)
     assert done.returncode == 0, done.stderr
-    listed = dict(reversed(line.split()) for line in done.stdout.splitlines() if not line.startswith("{"))
+    lines = [line.split() for line in done.stdout.splitlines() if not line.startswith("{")]
+    listed = {name: count for count, name in lines}
     total = int(listed.pop("series"))
     assert {name for name in ADDED if any(each.startswith(name) for each in listed)} >= {
         *("dovetail_history_", "dovetail_decision_log_", "dovetail_notifications_", "dovetail_recording_")
