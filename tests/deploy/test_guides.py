@@ -32,6 +32,7 @@ GUIDES = (
     "gpu",
     "dashboard",
     "see-what-it-would-save",
+    "pull-request-gate",
     "troubleshooting",
     "uninstall",
 )

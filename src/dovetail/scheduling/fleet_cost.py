@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from math import isnan
+from math import isinf, isnan
 
 from msgspec.structs import replace
 
 from dovetail.api import labels, predicates
 from dovetail.api.hashes import NODEPOOL_HASH_VERSION, hash_nodepool
+from dovetail.api.pod import Pod
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.instance_types import InstanceType
+from dovetail.scheduling.model.plan import Plan
 from dovetail.scheduling.model.requirements import Requirements
 from dovetail.scheduling.model.resources import convert_to_nano, convert_to_quantities
 from dovetail.scheduling.model.snapshot import Snapshot, SnapshotPool, StateNode
@@ -23,6 +25,7 @@ __all__ = [
     "count_unpriced_nodes",
     "find_node_price",
     "index_prices",
+    "split_cost",
     "sum_running_prices",
 ]
 
@@ -109,7 +112,8 @@ class _OfferedPool:
     def __init__(self, snapshot: Snapshot, pool: SnapshotPool) -> None:
         self._types = {each.name: each for each in snapshot.list_types(pool)}
         self._wanted = Requirements.from_expressions(pool.nodepool.spec.template.spec.requirements or ())
-        self._hash = hash_nodepool(pool.nodepool)
+        # As the controller wrote it: a snapshot's file does not tell an empty list from none.
+        self._hash = pool.nodepool.annotations.get(labels.NODEPOOL_HASH) or hash_nodepool(pool.nodepool)
 
     def can_buy_again(self, state: StateNode) -> bool:
         known, claim = views.read_labels(state), state.claim
@@ -161,3 +165,37 @@ def _relax_type(
         for offering in each.offerings
     )
     return replace(each, offerings=offerings)
+
+
+def split_cost(snapshot: Snapshot, plan: Plan, without: AbstractSet[str] = frozenset()) -> dict[str, float]:
+    """Dollars an hour of each pod that has a place: its node's price by its share of what pods request there.
+
+    CPU and memory count alike, and daemons are paid for by the others. `without` are nodes that leave.
+    """
+    prices = index_prices(snapshot)
+    waiting = {pod.full_name: pod for pod in (*snapshot.pods, *snapshot.moving)}
+    found: dict[str, float] = {}
+    for state in snapshot.nodes:
+        name = views.read_name(state)
+        price = find_node_price(prices, state) if views.is_managed(state) else None
+        if price is None or name in without:
+            continue
+        joined = [waiting[each] for each in plan.existing.get(name, ()) if each in waiting]
+        found |= _share_price(price, [*filter(predicates.is_reschedulable, state.pods), *joined])
+    for node in plan.new_nodes:
+        if not isinf(node.price):
+            found |= _share_price(node.price, [waiting[each] for each in node.pods if each in waiting])
+    return found
+
+
+def _share_price(price: float, pods: Sequence[Pod]) -> dict[str, float]:
+    totals = {name: sum(pod.spec.nano_requests.get(name, 0) for pod in pods) for name in ("cpu", "memory")}
+    asked = [name for name, total in totals.items() if total]
+    if not asked:
+        return {pod.full_name: price / len(pods) for pod in pods}
+    return {
+        pod.full_name: price
+        * sum(pod.spec.nano_requests.get(name, 0) / totals[name] for name in asked)
+        / len(asked)
+        for pod in pods
+    }

@@ -63,11 +63,15 @@ class DeletedObject:
 
 @dataclass(frozen=True, slots=True)
 class WorldChange:
-    """Objects to apply and names to delete; `rolled` are workloads known to have another template."""
+    """Objects to apply and names to delete; `rolled` are workloads known to have another template.
+
+    What is to be deleted and is not there is an error, unless `missing_ok`.
+    """
 
     objects: tuple[Object, ...] = ()
     deleted: tuple[DeletedObject, ...] = ()
     rolled: AbstractSet[Owner] = frozenset()
+    missing_ok: bool = False
 
     def list_objects(self, kind: type[T]) -> list[T]:
         return [each for each in self.objects if isinstance(each, kind)]
@@ -133,7 +137,8 @@ class ChangedPods:
             identity = name.kind.KIND.kind, name.namespace, name.name
             if identity[0] in WORKLOADS:
                 running = self._by_workload.get(identity, [])
-                yield WorkloadChange(*identity, before=len(running), after=0, leaving=tuple(running))
+                gone = tuple(running)
+                yield WorkloadChange(*identity, before=len(gone), after=0, leaving=gone, running=gone)
 
     def _tell_workload(
         self,

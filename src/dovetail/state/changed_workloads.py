@@ -49,6 +49,7 @@ class WorkloadChange:
     after: int
     leaving: tuple[Pod, ...] = ()
     coming: tuple[Pod, ...] = ()
+    running: tuple[Pod, ...] = ()
     # Pods at most while the template is rolled out; 0 without a rollout.
     peak: int = 0
 
@@ -122,6 +123,7 @@ def change_workload(
         after=workload.count,
         leaving=(*old, *surplus),
         coming=tuple(_build_new_pods(replaced(workload, template=like), running, kept, pending)),
+        running=tuple(running),
         peak=peak,
     )
 

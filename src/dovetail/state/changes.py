@@ -113,7 +113,7 @@ def apply_change(snapshot: Snapshot, change: WorldChange, known: KnownWorld | No
         budgets=pods.budgets,
         services=_replace_namesakes(snapshot.services, change, core.Service),
     )
-    _check_deleted(snapshot, change, pods)
+    _check_deleted(snapshot, change, pods, remarks)
     gone = {name for _, name in change.list_deleted(NodePool)}
     drifts = _forecast_all(snapshot, after, change, known, remarks)
     after = replace(after, nodes=_mark_drifted(snapshot, after, drifts))
@@ -345,7 +345,7 @@ def _find_buffer(pod: Pod) -> tuple[str, str]:
     return pod.annotations.get(labels.BUFFER_NAMESPACE, ""), pod.annotations.get(labels.BUFFER_NAME, "")
 
 
-def _check_deleted(snapshot: Snapshot, change: WorldChange, pods: ChangedPods) -> None:
+def _check_deleted(snapshot: Snapshot, change: WorldChange, pods: ChangedPods, remarks: list[str]) -> None:
     """BadInput where something is to go that is not there, with the nearest name, or is applied as well."""
     applied = {(type(each), each.namespace, each.name) for each in change.objects}
     for each in change.deleted:
@@ -353,7 +353,9 @@ def _check_deleted(snapshot: Snapshot, change: WorldChange, pods: ChangedPods) -
             raise BadInput(f"{each} is to be deleted and is in the change as well; leave one out")
         there = _list_names(snapshot, each.kind, pods)
         key = f"{each.namespace}/{each.name}" if each.namespace else each.name
-        if there is not None and key not in there:
+        if there is not None and key not in there and change.missing_ok:
+            remarks.append(f"{each} is not there, so that nothing changes when it is deleted")
+        elif there is not None and key not in there:
             near = get_close_matches(key, there, 1)
             hint = f"; did you mean {shorten_text(near[0])}?" if near else ""
             raise BadInput(f"there is no {each.kind.KIND.kind} {shorten_text(key)} to delete{hint}")

@@ -20,7 +20,7 @@ from dovetail.errors import BadInput, shorten_text
 from dovetail.state.changed_pods import DeletedObject
 from dovetail.state.offline import KINDS, OfflineCluster, find_kind
 
-__all__ = ["SUBSET", "WorldReader", "parse_object_name", "read_change_files"]
+__all__ = ["SUBSET", "WorldReader", "list_errors", "parse_object_name", "read_change_files"]
 
 SUBSET = "catalog-subset"
 
@@ -53,7 +53,7 @@ class WorldReader:
         found = [self._read_path(path) for path in dict.fromkeys(paths)]
         everything = Manifests.join_manifests([each for each in found if each is not None])
         complaints = [*everything.complaints, *self._errors]
-        complaints += [error for document in everything.documents for error in _errors_in(document)]
+        complaints += [error for document in everything.documents for error in list_errors(document)]
         for complaint in complaints:
             print_note(str(complaint))
         if any(complaint.severity is Severity.ERROR for complaint in complaints):
@@ -85,7 +85,7 @@ class WorldReader:
             where = f"{source}, item {number}"
             if is_checked(head.api_version, head.kind):
                 value = msgspec.json.decode(item, type=dict[str, Any])
-                wrong = _errors_in(Document(where, number - 1, head.api_version, head.kind, value))
+                wrong = list_errors(Document(where, number - 1, head.api_version, head.kind, value))
                 self._errors += wrong
                 if wrong:
                     continue
@@ -99,7 +99,7 @@ class WorldReader:
             raise BadInput(f"{where}: {error}") from error
 
 
-def _errors_in(document: Document) -> list[ManifestComplaint]:
+def list_errors(document: Document) -> list[ManifestComplaint]:
     """What the API server or the controller would refuse of one of our objects; claims were accepted once."""
     if document.kind == NodeClaim.KIND.kind or not is_checked(document.api_version, document.kind):
         return []
