@@ -48,8 +48,8 @@ def build_fleet() -> Situation:
         for each in range(PODS):
             app = f"app{(number * PODS + each) % 20}"
             objects.append(running_pod(f"{app}-5d9c-{number}-{each}", app, name, 500 + 25 * (each % 4), 900))
-    for each in objects:
-        world.add(each["apiVersion"], each["kind"], each)
+    for made in objects:
+        world.add(made["apiVersion"], made["kind"], made)
     types = tuple(each for each in read_instance_types() if "amd64-linux" in each.name)
     return Situation(world.build_snapshot(lambda _: types, SchedulingOptions(now=NOW, flavour=FLAVOUR)))
 

@@ -372,7 +372,8 @@ def _judge_number(each: Expectation, world: VerifiedWorld) -> tuple[bool, str]:
         return _judge_replaced(each.replaced_at_most, each.pool, world)
     if each.ready_within is not None:
         within = parse_duration(each.ready_within)
-        nodes = f"{len(world.plan.new_nodes):,} new nodes" if world.plan.new_nodes else "no new node"
+        count = len(world.plan.new_nodes)
+        nodes = f"{count:,} new node{'' if count == 1 else 's'}"
         return timedelta(minutes=world.minutes) <= within, f"about {world.minutes:.1f} min for {nodes}"
     if each.zone_share_at_most is not None:
         return _judge_share(each.zone_share_at_most, "zone", _count_by_zone(world))

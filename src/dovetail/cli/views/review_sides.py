@@ -70,12 +70,13 @@ def _read_side(folder: str, remarks: list[str]) -> dict[tuple[str, str, str, str
         return {}  # a folder without manifests is a side without objects
     wrong += [error for document in found.documents for error in list_errors(document)]
     if wrong:
-        for each in wrong[1:]:
-            print_note(str(each))
+        for complaint in wrong[1:]:
+            print_note(str(complaint))
         raise BadInput(f"{wrong[0]} ({format_count(len(wrong), 'complaint')} in {folder})")
     objects: dict[tuple[str, str, str, str], Document] = {}
     for each in found.documents:
-        annotations = (each.value.get("metadata") or {}).get("annotations") or {}
+        metadata = each.value.get("metadata")
+        annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
         if isinstance(annotations, dict) and HOOK in annotations:
             remarks.append(f"{each.kind} {each.name} is a Helm hook, and was left out")
         elif not each.name:
