@@ -127,10 +127,10 @@ class ClusterRecorder:
                 tasks.create_task(self._build_follower(kind, informer).run())
             for informer in kinds.values():
                 await informer.wait_synced()
-            if self._check is not None:
-                self._check(self._sight)
             await self._sight.provider.prepare()
             await refresh_provider(self._sight)
+            if self._check is not None:
+                self._check(self._sight)
             tasks.create_task(self._refresh_regularly())
             home = self._sight.get_informer(Namespace).get(CLUSTER_NAMESPACE)
             self._writer.begin_term(home.uid if home is not None else "")

@@ -127,16 +127,18 @@ async def _watch(
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for one in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(one, stop.set)
-    if limit is not None:
-        loop.call_later(limit.total_seconds(), stop.set)
     served: list[asyncio.Task[None]] = []
+
+    def count_down() -> None:
+        if limit is not None:
+            loop.call_later(limit.total_seconds(), stop.set)
 
     def start(live: LiveShadow) -> None:
         if address is not None:
             served.append(asyncio.create_task(_serve(live, address)))
 
     try:
-        return await run_shadow(where, options, stop, print_remark, start)
+        return await run_shadow(where, options, stop, print_remark, start, count_down)
     finally:
         for task in served:
             task.cancel()

@@ -181,8 +181,17 @@ async def run_shadow(
     stop: asyncio.Event,
     remark: Callable[[str], None],
     on_start: Callable[[LiveShadow], None] = lambda shadow: None,
+    on_watching: Callable[[], None] = lambda: None,
 ) -> ShadowReport:
-    """Watch a cluster until told to stop, and say what was found. Nothing is written to the cluster."""
+    """Watch a cluster until told to stop, and say what was found. Nothing is written to the cluster.
+
+    `on_watching` is told when all is listed, right before the first look.
+    """
+
+    def check(sight: ClusterContext) -> None:
+        require_pools(sight)
+        on_watching()
+
     async with open_cluster(where) as cluster:
         with ExitStack() as stack:
             followers = []
@@ -203,7 +212,7 @@ async def run_shadow(
                     stop,
                     remark,
                     eager=True,
-                    check=require_pools,
+                    check=check,
                 )
             except ExceptionGroup as group:
                 raise _find_refusal(group) from group

@@ -127,6 +127,11 @@ class TwinConsumer:
         if self._last is not None:
             self._advance(self._last)
 
+    def close(self) -> None:
+        """End the twin's controllers; what it came to is kept."""
+        if self._run is not None:
+            self._end_run(self._run.now)
+
     def build_bill(self) -> TwinBill | None:
         """What the twin came to so far; None before it has begun."""
         bill = self._before
@@ -199,6 +204,7 @@ def report_recording(
             assert isinstance(consumer, TwinConsumer)
             feed_segments(kept, (SegmentFeed(consumer, since),))
             consumer.catch_up()
+            consumer.close()
             bills[role] = consumer.build_bill()
     twin, calibration = bills.get(TWIN), bills.get(CALIBRATION)
     claim = build_claim(report.paid, twin, calibration)
