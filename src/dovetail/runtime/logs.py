@@ -13,7 +13,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, TextIO
@@ -56,15 +56,17 @@ def configure_logging(level: str = "info", paths: Sequence[str] = ("stdout",), c
     commit = commit or os.environ.get(COMMIT, "") or UNKNOWN
     sinks = [_open_sink(path) for path in paths]
     while _files:
-        _files.pop().close()
+        with suppress(OSError):  # what a full disk did not take is lost already
+            _files.pop().close()
     _files.extend(sink for sink in sinks if isinstance(sink, io.TextIOBase))
-    to_sinks = _Lines(sinks)
+    layout = _Layout(commit)
+    to_sinks = _Lines(sinks, layout)
     structlog.configure(
         processors=[
             _add_context,
             *([_add_caller] if level == "debug" else []),
             Sampler(),
-            _Layout(commit),
+            layout,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
         logger_factory=to_sinks,
@@ -74,7 +76,7 @@ def configure_logging(level: str = "info", paths: Sequence[str] = ("stdout",), c
     # there, at every level that was asked for.
     on_record = structlog.wrap_logger(
         to_sinks,
-        processors=[_add_context, _Layout(commit)],
+        processors=[_add_context, layout],
         wrapper_class=structlog.make_filtering_bound_logger(logging.DEBUG),
     )
     logging.basicConfig(handlers=[_ToStructlog(on_record)], level=logging.WARNING, force=True)
@@ -138,18 +140,34 @@ def _open_sink(path: str) -> TextIO | _Standard:
 
 
 class _Lines:
-    """structlog's way to a file object: one write per line."""
+    """structlog's way to a file object: one write per line.
 
-    def __init__(self, sinks: Sequence[TextIO | _Standard]) -> None:
-        self._sinks = sinks
+    A full disk or a reader that went away costs lines, and never what is done: whoever speaks is in the midst
+    of launching or draining something. The first line that can be written again says how many were lost.
+    """
+
+    def __init__(self, sinks: Sequence[TextIO | _Standard], layout: _Layout) -> None:
+        self._sinks, self._layout = sinks, layout
+        self._lost = [0] * len(sinks)
 
     def __call__(self, *_: object) -> _Lines:
         return self
 
     def msg(self, line: str) -> None:
-        for sink in self._sinks:
-            sink.write(line + "\n")
-            sink.flush()
+        for number, sink in enumerate(self._sinks):
+            try:
+                sink.write(self._tell_lost(number) + line + "\n")
+                sink.flush()
+                self._lost[number] = 0
+            except (OSError, ValueError):  # full, closed, or nobody reads
+                self._lost[number] += 1
+
+    def _tell_lost(self, number: int) -> str:
+        """A line of its own for what was lost; what was left of the last one ends before it."""
+        if not self._lost[number]:
+            return ""
+        told = self._layout(None, "warning", {"event": "log lines were lost", "lines": self._lost[number]})
+        return f"\n{told}\n"
 
     log = debug = info = warning = error = critical = exception = msg
 

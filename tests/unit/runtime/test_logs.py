@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 import re
+import sys
+from errno import ENOSPC
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +122,37 @@ def test_lines_go_to_every_place_asked_for(capsys: Capture, tmp_path: Path) -> N
     with pytest.raises(Misconfigured, match="writing the log to /nowhere/log"):
         logs.configure_logging("info", ("/nowhere/log",))
     logs.configure_logging("info")
+
+
+def test_a_full_disk_costs_lines_and_never_what_is_done(capsys: Capture) -> None:
+    logs.configure_logging(paths=("/dev/full", "stdout"))
+    messages.get_logger().info("launched nodeclaim")
+    messages.get_logger().info("deleted node")
+    assert [each["message"] for each in lines(capsys)] == ["launched nodeclaim", "deleted node"]
+
+
+def test_lines_that_were_lost_are_counted_when_there_is_room_again(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs.configure_logging()
+
+    class Full:
+        def write(self, text: str) -> None:
+            raise OSError(ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(sys, "stdout", Full())
+        for name in ("one", "two", "three"):
+            messages.get_logger().info(name)
+    messages.get_logger().info("four")
+    messages.get_logger().info("five")
+    found = [json.loads(each) for each in capsys.readouterr().out.splitlines() if each]
+    assert [(each["level"], each["message"]) for each in found] == [
+        ("WARN", "log lines were lost"),
+        ("INFO", "four"),
+        ("INFO", "five"),
+    ]
+    assert found[0]["lines"] == 3
 
 
 def test_a_declared_message_is_said_as_an_ordinary_line(capsys: Capture) -> None:
