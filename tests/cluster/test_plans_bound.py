@@ -116,7 +116,10 @@ async def _bound(api: Api, seed: int) -> tuple[list[str], bool]:
     found = await _bind(api, placements, slots, expected)
     ordered = bool(found) and not any(found.values())
     if ordered:
-        found = await _bind_in_order(api, placements, slots, expected, first=set(found))
+        stuck = set(found)
+        found = await _bind_in_order(api, placements, slots, expected, stuck)
+        if found:
+            found = await _bind_in_order(api, placements, slots, expected, stuck, kin_first=True)
     await asyncio.gather(*(api.raw("DELETE", f"{NODES}/{n['metadata']['name']}") for n in nodes.values()))
     wrong = [
         f"seed {seed}: {pod} on {at or 'no node'}, planned on {expected[pod]}" for pod, at in found.items()
@@ -139,17 +142,18 @@ async def _bind_in_order(
     placements: list[tuple[Json, str]],
     slots: dict[str, str],
     expected: dict[str, str],
-    first: set[str],
+    refused: set[str],
+    kin_first: bool = False,
 ) -> dict[str, str]:
     """Begin anew: running pods, then those that found no node and their kin, one by one, then all others."""
     await asyncio.gather(*(api.raw("DELETE", f"{PODS}/{name}") for name in expected))
     await api.until(PODS, lambda listed: not listed["items"], seconds=120)
     running = [each for each in placements if each[0]["spec"].get("nodeName")]
     others = [each for each in placements if not each[0]["spec"].get("nodeName")]
-    stuck = [each for each in others if each[0]["metadata"]["name"] in first]
+    stuck = [each for each in others if each[0]["metadata"]["name"] in refused]
     labels = [pod["metadata"].get("labels") for pod, _ in stuck]
     kin = [each for each in others if each[0]["metadata"].get("labels") in labels and each not in stuck]
-    early = [*stuck, *kin]
+    early = [*kin, *stuck] if kin_first else [*stuck, *kin]
     for placement in (*running, *early):
         name = placement[0]["metadata"]["name"]
         wrong = await _bind(api, [placement], slots, {name: expected[name]})
