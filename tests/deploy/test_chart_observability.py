@@ -64,7 +64,7 @@ def test_a_sidecar_with_another_label_folder_and_namespace_is_served_too() -> No
         assert each["metadata"]["namespace"] == "monitoring"
         assert each["metadata"]["labels"]["dashboard"] == "yes"
         assert each["metadata"]["annotations"]["grafana_folder"] == "Karpenter"
-    assert len(maps) == 5
+    assert len(maps) == len(list((FOLDER / "dashboards").glob("*.json"))) > 4
 
 
 def test_rules_need_their_api() -> None:

@@ -103,6 +103,7 @@ def test_all_guides_about_a_cluster_are_run() -> None:
         "notifications": "tests/unit/cli/test_notify.py",
         "recording": "tests/behaviour/test_recorded_decisions.py",
         "play": "tests/unit/sim/test_play.py",
+        "replay": "tests/behaviour/test_replay_command.py",
     }
 
     assert {path.stem for path in FOLDER.glob("*.md")} - elsewhere.keys() == set(GUIDES)

@@ -56,6 +56,7 @@ ELSEWHERE = {
     "DnsService": "one object by name, at the start",
     "CoreV1Event": "written by the recorder, in the older of the two forms",
     "Event": "written, and shown by the dashboard",
+    "HorizontalPodAutoscaler": "in files alone; test_hostile_files.py",
     "Job": "in files alone; test_hostile_files.py",
     "Lease": "one object by name; tests/unit/runtime/test_leader.py",
     "PoolDocument": "a NodePool as it is written; tests/behaviour/test_zonal_bad_ones.py",

@@ -35,7 +35,8 @@ CAUSES: dict[str, frozenset[str]] = {
     "NodeLaunched": frozenset(("NodeOrdered",)),
     "LaunchRefused": frozenset(("NodeOrdered",)),
     "NodeReady": frozenset(("NodeLaunched",)),
-    "NodeGivenUp": frozenset(("", "NodeOrdered", "NodeLaunched")),
+    # The last of these: an instance that is found when its NodeClaim is gone.
+    "NodeGivenUp": frozenset(("", "NodeOrdered", "NodeLaunched", "NodeGone")),
     "CommandStarted": frozenset(("CommandDecided",)),
     "CommandDropped": frozenset(("CommandDecided",)),
     "CommandDone": frozenset(("CommandStarted",)),

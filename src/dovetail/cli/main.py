@@ -29,7 +29,7 @@ COMMANDS = {
     "explain": "Say where a pod will run or why it cannot, or why a node is blocked.",
     "history": "Say what happened to a node, a pod or a NodePool, and why.",
     "dashboard": "Show a cluster, and what Dovetail would do in it, on a web page.",
-    "verify": "Check a cluster, as it is or after a change, against what is expected of it.",
+    "verify": "Check a cluster, now or after a change, against expectations.",
     "review": "Say what a pull request would do to a cluster, as a comment for it.",
     "snapshot": "Save what Dovetail sees of a cluster, to plan and explain it later.",
     "record": "Record what a cluster looks like, to look at any moment of it later.",

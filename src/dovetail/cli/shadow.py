@@ -89,7 +89,7 @@ def shadow(
     cluster_name: ClusterNameOption = "",
     region: RegionOption = "",
 ) -> None:
-    """Say what Dovetail would have bought, kept and paid, beside the autoscaler that runs today.
+    """Say what Dovetail would have done beside the autoscaler that runs today.
 
     The cluster is only read, whichever autoscaler it has; it takes the right to get, list and watch. What is
     seen is recorded, and each decision there is compared with ours. Nothing leaves this machine.

@@ -54,7 +54,7 @@ def verify(
     region: RegionOption = "",
     output: OutputOption = Output.table,
 ) -> None:
-    """Check a cluster, as it is or after a change, against what is expected of it.
+    """Check a cluster, now or after a change, against expectations.
 
     Expectations are a file: worlds (now, without a zone, after a spot storm, with more pods, at other times)
     and what is to hold in them. Nothing is written to the cluster. Exit codes: 0 everything is kept, 3
