@@ -1,13 +1,17 @@
 """Break the core on purpose, line by line, and see whether the tests notice.
 
 Two sets. *Listed*: the safety-critical lines of `hack/mutants.toml`, each with the tests that guard it.
-*Sampled*: changes of any kind, drawn by seed from the packages that decide and act. A mutant is tried in a
-copy of the tree, with the tests of its part alone and a limit in time; the working tree is never touched.
+*Sampled*: changes of any kind, drawn by seed from the packages that decide and act. Both are tried in a copy
+of the tree, by forks of one warm process (`hack/warm.py`); a change that only a new process would see
+(outside of functions, or in what runs while modules are imported) is written to the copy. The working tree is
+never touched.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 import os
 import random
 import shutil
@@ -15,14 +19,13 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
 from importlib.util import cache_from_source
 from itertools import islice
 from pathlib import Path
-from queue import SimpleQueue
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -110,11 +113,7 @@ def sampled(
     known: MutantList, number: int, seed: str, within: Sequence[str], skipped: int = 0
 ) -> list[Mutant]:
     """So many mutants of the core, drawn by seed; those listed as equivalent are drawn anew."""
-    files = sorted(
-        str(path.relative_to(ROOT))
-        for part in within
-        for path in (ROOT / "src" / "dovetail" / part).rglob("*.py")
-    )
+    files = core_files(within)
     sources = {file: (ROOT / file).read_text(encoding="utf-8") for file in files}
     every = [(file, each) for file in files for each in mutations(sources[file])]
     random.Random(seed).shuffle(every)
@@ -124,6 +123,15 @@ def sampled(
     )
     fit = (each for each in drawn if (each.file, *each.lines) not in known.equivalent)
     return list(islice(fit, skipped, skipped + number))
+
+
+def core_files(within: Sequence[str]) -> list[str]:
+    """The modules of some packages."""
+    return sorted(
+        str(path.relative_to(ROOT))
+        for part in within
+        for path in (ROOT / "src" / "dovetail" / part).rglob("*.py")
+    )
 
 
 def _place(file: str, source: str, mutation: Mutation) -> str:
@@ -143,13 +151,19 @@ class Copy:
                 shutil.copy2(ROOT / name, folder / name)
         (folder / ".venv").symlink_to(ROOT / ".venv")
 
-    def failed(self, mutant: Mutant, limit: float) -> str:
-        """How the tests noticed the mutant; empty if they did not."""
+    def failed(self, mutant: Mutant, tests: Sequence[str], limit: float) -> str:
+        """How the tests noticed the mutant in a process of its own; empty if they did not, or always fail."""
         self._write(mutant.file, mutant.changed)
         try:
-            return self._tested(mutant.tests, limit)
+            noticed, test = self._tested(tests, limit)
         finally:
             self._write(mutant.file, mutant.source)
+        if not noticed:
+            return ""
+        broken, _ = self._tested([test] if test else tests, limit)
+        if broken:
+            print(f"  unsound   {broken}", flush=True)
+        return "" if broken else noticed
 
     def _write(self, file: str, text: str) -> None:
         path = self.folder / file
@@ -157,63 +171,134 @@ class Copy:
         # Compiled code is told apart by second and size, and mutants come faster than that.
         Path(cache_from_source(str(path))).unlink(missing_ok=True)
 
-    def _tested(self, tests: Sequence[str], limit: float) -> str:
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-q",
-            "-x",
-            "-p",
-            "no:cacheprovider",
-            "--no-header",
-            *tests,
-        ]
+    @property
+    def around(self) -> dict[str, str]:
+        """The environment in which the copy's modules are the ones imported."""
         path = f"{self.folder / 'src'}{os.pathsep}{self.folder / 'hack'}"
-        around = {**os.environ, "PYTHONPATH": path, "DOVETAIL_HYPOTHESIS": "steady"}
+        return {**os.environ, "PYTHONPATH": path, "DOVETAIL_HYPOTHESIS": "steady"}
+
+    def _tested(self, tests: Sequence[str], limit: float) -> tuple[str, str]:
+        """What fails first, in words and by its name where it has one."""
+        command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", "--no-header", *tests]
         command = ["bash", "-c", f'ulimit -t {limit:.0f}; exec "$@"', "pytest", *command]
         try:
             done = subprocess.run(
-                command, cwd=self.folder, env=around, capture_output=True, text=True, timeout=WAIT * limit
+                command,
+                cwd=self.folder,
+                env=self.around,
+                capture_output=True,
+                text=True,
+                timeout=WAIT * limit,
             )
         except subprocess.TimeoutExpired:
-            return f"no end in {WAIT * limit:.0f} s"
+            return f"no end in {WAIT * limit:.0f} s", ""
         if done.returncode in NO_TESTS:
             raise SystemExit(f"no tests to try: {' '.join(tests)}\n{done.stdout}{done.stderr}")
-        told = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-        return (told or ["the run broke off"])[0] if done.returncode else ""
-
-    def sound(self, tests: Iterable[str], limit: float) -> str:
-        """What fails before anything is broken; empty if nothing does."""
-        return self._tested(sorted(set(tests)), limit)
-
-
-def tried(mutants: Sequence[Mutant], copies: Sequence[Copy], limit: float) -> Iterator[tuple[Mutant, str]]:
-    """Each mutant with how it was noticed, in the order given; as many at once as there are copies."""
-    free: SimpleQueue[Copy] = SimpleQueue()
-    for copy in copies:
-        free.put(copy)
-
-    def one(mutant: Mutant) -> str:
-        copy = free.get()
-        try:
-            return copy.failed(mutant, limit)
-        finally:
-            free.put(copy)
-
-    with ThreadPoolExecutor(len(copies)) as workers:
-        yield from zip(mutants, workers.map(one, mutants), strict=True)
+        if not done.returncode:
+            return "", ""
+        summary = done.stdout.rpartition("short test summary info")[2]
+        told = [line for line in summary.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+        if not told:
+            return "the run broke off", ""
+        kind, _, words = told[0].partition(" ")
+        return words, words.partition(" - ")[0] if kind == "FAILED" else ""
 
 
-def report(title: str, mutants: Sequence[Mutant], copies: Sequence[Copy], limit: float, floor: float) -> bool:
+@dataclass
+class Run:
+    """A set of mutants, tried in one warm process of a copy."""
+
+    copy: Copy
+    limit: float
+    budget: float
+    probed: list[str]  # files whose code says which test reaches it
+    unsound: int = 0  # tests that fail with nothing broken
+
+    def tried(self, mutants: Sequence[Mutant], named: bool) -> Iterator[tuple[Mutant, str, int]]:
+        """Each mutant, how it was noticed, how many tests it met; `named`: only its own are asked."""
+        mutants = list(mutants)
+        for told in self._told(self._job(mutants, named)):
+            if "unsound" in told:
+                self.unsound += 1
+                print(f"  unsound   {told['unsound']}: {told['why']}", flush=True)
+            elif "mutant" in told:
+                mutant = mutants.pop(0)
+                if "cold" in told:
+                    yield mutant, self.copy.failed(mutant, mutant.tests, self.limit), len(mutant.tests)
+                else:
+                    yield mutant, told["noticed"], told["tried"]
+        if mutants:
+            raise SystemExit(f"the warm process broke off at {mutants[0].name}")
+
+    def _job(self, mutants: Sequence[Mutant], named: bool) -> dict[str, object]:
+        return {
+            "mutants": [
+                {
+                    "name": each.name,
+                    "file": each.file,
+                    "start": each.mutation.start,
+                    "end": each.mutation.end,
+                    "new": each.mutation.new,
+                    "tests": each.tests,
+                    "named": named,
+                }
+                for each in mutants
+            ],
+            "tests": widest({test for each in mutants for test in each.tests}),
+            "probed": self.probed,
+            "kept": str(ROOT / "build" / "mutants"),
+            "tree": self._digest(),
+            "budget": self.budget,
+        }
+
+    def _digest(self) -> str:
+        """A name for everything that an unbroken run depends on but the file of the test itself."""
+        made = hashlib.sha256("\n".join(self.probed).encode())
+        files = sorted(
+            path for part in ("src", "tests", "hack") for path in (self.copy.folder / part).rglob("*")
+        )
+        for path in files:
+            own = path.name.startswith("test_") or path.suffix == ".pyc"
+            if path.is_file() and not own and path.name != "mutants.toml":
+                made.update(path.read_bytes())
+        return made.hexdigest()[:16]
+
+    def _told(self, job: dict[str, object]) -> Iterator[dict[str, Any]]:
+        command = [sys.executable, "hack/warm.py"]
+        with subprocess.Popen(
+            command,
+            cwd=self.copy.folder,
+            env=self.copy.around,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        ) as process:
+            assert process.stdin is not None
+            assert process.stdout is not None
+            process.stdin.write(json.dumps(job))
+            process.stdin.close()
+            for line in process.stdout:
+                yield json.loads(line)
+
+
+def widest(tests: set[str]) -> list[str]:
+    """Paths and names of tests without those that another holds."""
+    return sorted(
+        each
+        for each in tests
+        if not any(each != other and each.startswith((other + "/", other + "::")) for other in tests)
+    )
+
+
+def report(title: str, mutants: Sequence[Mutant], run: Run, named: bool, floor: float) -> bool:
     """Try a set, print what survives, and say whether enough was noticed."""
     killed = 0
-    for mutant, noticed in tried(mutants, copies, limit):
+    for mutant, noticed, met in run.tried(mutants, named):
         killed += bool(noticed)
         if noticed:
-            print(f"  killed    {mutant.name}: {noticed.removeprefix('FAILED ')[:120]}", flush=True)
+            print(f"  killed    {mutant.name}: {noticed[:160]}", flush=True)
         else:
-            print(f"  SURVIVED  {mutant.name}\n{mutant.diff}", flush=True)
+            print(f"  SURVIVED  {mutant.name} ({met} tests)\n{mutant.diff}", flush=True)
     share = killed / len(mutants) if mutants else 1.0
     print(f"{title}: {killed} of {len(mutants)} killed, {share:.1%} (floor {floor:.0%})", flush=True)
     return share >= floor
@@ -230,28 +315,30 @@ def main() -> int:
     parser.add_argument("--skip", type=int, default=0, help="leave out the first so many of the draw")
     parser.add_argument("--only", default="", help="of the listed ones, those with this in name or file")
     parser.add_argument("--within", nargs="+", default=CORE, help=f"packages to draw from ({' '.join(CORE)})")
-    parser.add_argument("--trust", action="store_true", help="do not run the listed tests unbroken first")
     parser.add_argument("--no-listed", action="store_true", help="draw only")
-    parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) // 2))
-    parser.add_argument("--limit", type=float, default=600, help="processor seconds a mutant (default 600)")
+    parser.add_argument(
+        "--budget", type=float, default=120, help="seconds of tests that a drawn mutant meets (default 120)"
+    )
+    parser.add_argument(
+        "--limit", type=float, default=600, help="processor seconds of a process of its own (default 600)"
+    )
     options = parser.parse_args()
     known = read_list()
     listed = [each for each in known.listed if options.only in each.name or options.only in each.file]
     listed = [] if options.no_listed else listed
     drawn = sampled(known, options.sample, options.seed, options.within, options.skip)
+    probed = sorted({*core_files(CORE), *(each.file for each in (*known.listed, *drawn))})
     with tempfile.TemporaryDirectory(prefix="dovetail-mutants-") as folder:
-        copies = [Copy(Path(folder) / str(i)) for i in range(options.jobs)]
-        guards = set() if options.trust else {test for each in listed for test in each.tests}
-        broken = copies[0].sound(guards, 10 * options.limit) if guards else ""
-        if broken:
-            print(f"the tests fail before anything is broken: {broken}")
-            return 2
-        enough = not listed or report("listed", listed, copies, options.limit, LISTED_FLOOR)
+        run = Run(Copy(Path(folder)), options.limit, options.budget, probed)
+        enough = not listed or report("listed", listed, run, True, LISTED_FLOOR)
+        if run.unsound:
+            print(f"{run.unsound} of the listed tests fail with nothing broken")
+            enough = False
         if drawn:
             print(
                 f"drawn by --seed {options.seed} --sample {options.sample} --skip {options.skip}", flush=True
             )
-            enough = report("sampled", drawn, copies, options.limit, SAMPLED_FLOOR) and enough
+            enough = report("sampled", drawn, run, False, SAMPLED_FLOOR) and enough
     return 0 if enough else 1
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
 from dovetail.api import labels
-from dovetail.api.conditions import REPLACEMENTS_LOST
+from dovetail.api.conditions import DRIFT_PAUSED, REPLACEMENTS_LOST
 from dovetail.api.nodeclaim import NodeClaim
+from dovetail.api.nodepool import NodePool
 from dovetail.disruption.blocked_reason import BlockedReason
 from dovetail.disruption.replacement_backoff import read_setbacks
 from dovetail.disruption.report import build_report
@@ -181,3 +183,40 @@ async def test_a_note_that_cannot_be_read_holds_nobody_up(note: str) -> None:
         fleet = drifting(scene)
         scene.api.patch(POOLS, "default", {"metadata": {"annotations": {labels.LOST_REPLACEMENTS: note}}})
         assert len(await ordered(fleet)) == 1
+
+
+@pytest.mark.parametrize(
+    ("ours", "look", "at_once"),
+    [
+        pytest.param(REPLACEMENTS_LOST, 1, False, id="what was lost is told again"),
+        pytest.param(DRIFT_PAUSED, 2, True, id="the pause is written again, for nobody sees the loss twice"),
+    ],
+)
+@virtual
+async def test_a_condition_that_somebody_else_writes_at_the_same_moment_stays(
+    ours: str, look: int, at_once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Scene().still() as scene:
+        fleet, looks = drifting(scene), 0
+        ask = fleet.loop._losses._kube.get
+        theirs = {"type": "Theirs", "status": "True", "reason": "Theirs", "message": ""}
+
+        async def get(kind: Any, name: str) -> Any:
+            nonlocal looks
+            found = await ask(kind, name)
+            looks += kind is NodePool
+            if kind is NodePool and looks == look:
+                since = {"lastTransitionTime": "2026-01-01T00:00:00Z"}
+                now = [*scene.api.get(POOLS, "default")["status"]["conditions"], theirs | since]
+                scene.api.patch(POOLS, "default", {"status": {"conditions": now}}, subresource="status")
+            return found
+
+        new = await ordered(fleet)
+        monkeypatch.setattr(fleet.loop._losses._kube, "get", get)
+        await lose(fleet, new)
+        assert scene.pool_says("Theirs") == ("True", "Theirs")
+        if not at_once:
+            assert scene.pool_says(ours) is None
+            await fleet.turn()
+            assert scene.pool_says("Theirs") == ("True", "Theirs")
+        assert (scene.pool_says(ours) or ("",))[0] == "True"

@@ -20,6 +20,10 @@ def families() -> dict[str, list[tuple[dict[str, str], float]]]:
     return found
 
 
+def added_up(name: str) -> float:
+    return sum(value for _, value in families().get(name, []))
+
+
 @virtual
 async def test_nodes_and_pods_are_added_up_where_they_are_alike() -> None:
     async with Scene().running() as scene:
@@ -79,11 +83,13 @@ async def test_people_are_told_when_a_condition_turns() -> None:
             if (about["type"], about["status"]) == ("Ready", "True")
         ]
         assert count == [1.0]
+        ended = added_up("operator_nodeclaim_termination_duration_seconds_count")
         scene.api.delete(CLAIMS, "claim")
         await scene.until(lambda: not scene.has(CLAIMS, "claim"), within=60)
         await scene.settle(1)
         told = ("Normal", "NodeClaim/claim", "Finalized karpenter.sh/termination")
         assert told in scene.events("Finalized")
+        assert added_up("operator_nodeclaim_termination_duration_seconds_count") == ended + 1
 
 
 @virtual

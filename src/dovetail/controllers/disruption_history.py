@@ -32,6 +32,7 @@ from dovetail.ports import Clock, DecisionSink, Kube, Recorder
 __all__ = ["DisruptionHistory", "DriftPausedConditions", "LostReplacements"]
 
 PAUSED = frozenset((RecordKind.DRIFT_PAUSED,))
+MOST_TRIES = 5
 
 
 class DisruptionHistory:
@@ -125,16 +126,23 @@ class DriftPausedConditions:
     async def pause_pools(self, names: Iterable[str]) -> None:
         """A replacement of a drifted node of these pools did not come: the others wait."""
         for name in names:
-            try:
-                # As it is now: what was lost was noted on it a moment ago.
-                pool = await self._kube.get(NodePool, name)
-            except Gone:
-                continue
-            if not drift_waves.can_pause(policy.add_default_annotations(pool, self._defaults)):
-                continue
-            # Cleared first, so that it counts from now even if it was lost before.
-            fresh = conditions.clear_condition(pool, DRIFT_PAUSED)
-            await self._pause_pool(pool, fresh, "ReplacementLost", "a replacement was lost")
+            # Nobody sees the loss a second time, whatever others write at the same moment.
+            for _ in range(MOST_TRIES):
+                if await self._pause_after_loss(name):
+                    break
+
+    async def _pause_after_loss(self, name: str) -> bool:
+        """Whether there is nothing left to write."""
+        try:
+            # As it is now: what was lost was noted on it a moment ago.
+            pool = await self._kube.get(NodePool, name)
+        except Gone:
+            return True
+        if not drift_waves.can_pause(policy.add_default_annotations(pool, self._defaults)):
+            return True
+        # Cleared first, so that it counts from now even if it was lost before.
+        fresh = conditions.clear_condition(pool, DRIFT_PAUSED)
+        return await self._pause_pool(pool, fresh, "ReplacementLost", "a replacement was lost")
 
     async def settle_pools(self, inputs: DisruptionInput) -> None:
         """What the world says of each pool, on the pool."""
@@ -154,13 +162,15 @@ class DriftPausedConditions:
         elif not gate.noted:
             await self._pause_pool(pool, pool, gate.reason, gate.why)
 
-    async def _pause_pool(self, pool: NodePool, fresh: NodePool, reason: str, why: str) -> None:
+    async def _pause_pool(self, pool: NodePool, fresh: NodePool, reason: str, why: str) -> bool:
         paused = conditions.set_true(fresh, DRIFT_PAUSED, self._clock.now(), reason, why)
-        if await self._write_condition(pool, paused):
+        written = await self._write_condition(pool, paused)
+        if written:
             self._note_drift(RecordKind.DRIFT_PAUSED, pool, reason, why)
         self._recorder.publish_event(
             pool, "DriftPaused", f"Drift is paused: {why}", warning=True, dedupe=(pool.uid, reason)
         )
+        return written
 
     def _note_drift(self, kind: RecordKind, pool: NodePool, reason: str, why: str) -> None:
         """Pauses and ends of pauses are links of one chain."""

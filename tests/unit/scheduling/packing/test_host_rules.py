@@ -96,3 +96,14 @@ def test_groups_nobody_minds_are_emptied_one_after_another() -> None:
 
     assert members.take(0, 4, None) == [(1, 2), (0, 2)]
     assert members.take(0, 4, None) == [(0, 1)]
+
+
+def test_the_first_rule_that_a_running_pod_carries_holds_as_any_other() -> None:
+    hosts = HostRules(2, [rule({0}, {1}, apart=True), rule({1}, {0}, limit=1)])
+    carried = hosts.build_state(owned=[0])
+    counted = hosts.build_state(counted=[(0, 1)])
+
+    assert not carried.allows_group(1)
+    assert carried.allows_group(0)
+    assert not counted.allows_group(0)
+    assert counted.allows_group(1)
