@@ -8,6 +8,8 @@ BIN := $(VENV)/bin
 UV_VERSION := 0.13.7
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 JOBS ?= 2
+# Where programs lie that were built from other projects' sources, for tests beside them.
+CACHE := $${XDG_CACHE_HOME:-$$HOME/.cache}/dovetail
 
 .PHONY: help setup lambda demo first-ten-minutes check test explore mutants flakes bench bench-peer chart dashboards iam image sbom crds docs reports site real-cluster soak terraform-mirror test-cluster test-iac test-upstream test-fresh-clone clean
 
@@ -20,6 +22,8 @@ help: ## List the commands
 
 $(VENV)/.ready: pyproject.toml uv.lock $(filter .uv/%,$(UV))
 	@UV_PROJECT_ENVIRONMENT=$(VENV) $(UV) sync --quiet --frozen --all-extras --all-groups --python "$(PYTHON)"
+	@# uv installs sources only, and where PYTHONDONTWRITEBYTECODE is set every command would compile them all again.
+	@$(BIN)/python -m compileall -q src && env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -c 'import dovetail.cli.plan'
 	@touch $@
 
 setup: $(VENV)/.ready ## Install Dovetail and its tools into .venv
@@ -49,17 +53,19 @@ flakes: setup ## Run the packages that are likeliest to flake many times, and li
 bench: setup ## Measure, print a table, store JSON under build/bench; fails when a budget is missed
 	$(BIN)/python -m tests.bench --strict
 
-bench-peer: setup ## Side by side with Karpenter's own scheduler, in one run (needs Go)
+bench-peer: setup ## Side by side with Karpenter's own scheduler, in one run (needs Go). ARGS="--goals --seed 11" for goals
 	@command -v go >/dev/null || { echo "make bench-peer needs Go 1.26 or newer, and there is no go on the PATH"; exit 1; }
-	$(BIN)/python hack/bench_peer.py
+	$(BIN)/python hack/bench_peer.py $(ARGS)
 	$(BIN)/python hack/bench_consolidate.py
 
 test-cluster: setup ## The same tests against a real control plane, built from source (needs Go; minutes the first time)
 	@command -v go >/dev/null || { echo "make test-cluster needs Go 1.26 or newer, and there is no go on the PATH"; exit 1; }
+	@[ -x "$${CLUSTER_BIN:-$(CACHE)/real-cluster/bin}/kube-apiserver" ] || hack/real-cluster/build
+	@[ -x "$${UPSTREAM_BIN:-$(CACHE)/upstream-suite/bin}/karpenter-reference" ] || UPSTREAM_ONLY=karpenter hack/upstream-suite/build
 	DOVETAIL_TEST_CLUSTER=1 $(BIN)/pytest tests/cluster
 
 test-upstream: setup ## Upstream Karpenter's 99 end-to-end specs against ours, on real control planes (needs Go; 40 minutes). ARGS="D12 smoke" for some
-	@[ -x "$${UPSTREAM_BIN:-$${XDG_CACHE_HOME:-$$HOME/.cache}/dovetail/upstream-suite/bin}/regression.test" ] || hack/upstream-suite/build
+	@[ -x "$${UPSTREAM_BIN:-$(CACHE)/upstream-suite/bin}/regression.test" ] || hack/upstream-suite/build
 	$(BIN)/python hack/upstream-suite/run.py $(ARGS)
 
 test-iac: setup ## The deploy kit with real tools: Prometheus, node for the CDK, terraform, Chromium

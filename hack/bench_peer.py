@@ -3,11 +3,16 @@
 
     python hack/bench_peer.py                                   the quick set: 100 and 1,000 pods, one seed
     python hack/bench_peer.py --family diverse --size 10000 --seed 1 --seed 2
+    python hack/bench_peer.py --goals --seed 11 --seed 12       what there are goals for, on other seeds
     python hack/bench_peer.py --ours-only                       without Go, without the original
 
 The original (hack/peer, a Go program over the published module) is built once, into a cache outside this
-checkout. Both sides run in one go, each workload in processes of its own, so that the ratios hold on a busy
-machine too: times are processor time unless they say otherwise.
+checkout. Both sides run in one go, each workload in processes of its own.
+
+cold    wall clock of the first plan of a process: the table of the catalogue and every first call included
+warm    wall clock of the same plan in a process that has planned before, as a controller has
+first   processor time of the warm plan, indexing left out on both sides: its ratio holds on a busy machine
+times faster    the original's wall clock, with 1 worker or with 5, whichever is better, against our cold plan
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +49,30 @@ FAMILIES = (
     "existing",
     "diverse",
 )
+GOALS: dict[tuple[str, int], tuple[float, float]] = {
+    ("mix", 100): (1, 0.0),
+    ("mix", 1000): (5, 0.003),
+    ("arch", 1000): (5, 0.003),
+    ("existing", 1000): (5, 0.01),
+    ("spot", 1000): (5, 0.0),
+    ("daemons", 1000): (0, 0.003),
+    ("capped", 1000): (0, 0.003),
+    ("pools", 1000): (0, 0.01),
+    ("prefer", 1000): (20, 0.01),
+    ("services", 1000): (20, 0.015),
+    ("diverse", 1000): (20, 0.03),
+    ("diverse", 5000): (60, 0.03),
+    ("diverse", 10000): (100, 0.03),
+    ("capped", 5000): (200, 0.003),
+    ("mix", 20000): (200, 0.003),
+}
+"""Times faster than the original, and the share above the bound; 0 where there is no goal."""
+WORKERS = (1, 5)
+COLD_RUNS = 3  # processes of a small workload, of which the quickest counts
 COLUMNS = (
     ("workload", "workload", "{}"),
+    ("cold_s", "cold s", "{:.3f}"),
+    ("warm_s", "warm s", "{:.3f}"),
     ("first_s", "first plan s", "{:.3f}"),
     ("first_dollars", "$/h", "{:.2f}"),
     ("dollars", "improved $/h", "{:.2f}"),
@@ -53,12 +81,16 @@ COLUMNS = (
     ("gap", "above bound", "{:.1%}"),
     ("nodes", "nodes", "{}"),
     ("rss_mib", "MiB", "{:.0f}"),
-    ("peer_s", "original s", "{:.3f}"),
+    ("peer_wall_s", "original s", "{:.3f}"),
+    ("peer_workers", "workers", "{}"),
     ("peer_dollars", "$/h", "{:.2f}"),
     ("peer_nodes", "nodes", "{}"),
     ("peer_rss_mib", "MiB", "{:.0f}"),
-    ("faster", "times faster", "{:.1f}"),
+    ("faster_cold", "times faster", "{:.1f}"),
+    ("faster_warm", "warm", "{:.1f}"),
+    ("faster", "by processor time", "{:.1f}"),
     ("cheaper", "cheaper", "{:.1%}"),
+    ("missed", "goals missed", "{}"),
 )
 
 
@@ -76,9 +108,13 @@ def main() -> int:
     for path in _workloads(options, cache):
         row = {"workload": path.stem, **_in_child(path)}
         if program is not None:
-            row |= _theirs(program, path, options.workers)
+            row |= _better(program, path, options.workers or WORKERS)
             row["faster"] = row["peer_s"] / row["first_s"]
+            row["faster_cold"] = row["peer_wall_s"] / row["cold_s"]
+            row["faster_warm"] = row["peer_wall_s"] / row["warm_s"]
             row["cheaper"] = 1 - row["dollars"] / row["peer_dollars"]
+        if options.goals:
+            row["missed"] = _missed(path.stem, row)
         rows.append(row)
         print(_line(row), flush=True)
     _store(rows, Path(options.out))
@@ -95,7 +131,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--size", action="append", type=int, help="pods; may be repeated (100 and 1000)")
     parser.add_argument("--seed", action="append", type=int, help="seed; may be repeated (1)")
     parser.add_argument("--subset", default="main", help="catalogue subset: main, 400 or 144")
-    parser.add_argument("--workers", type=int, default=1, help="workers of the original (1)")
+    parser.add_argument("--workers", action="append", type=int, help="workers of the original (1 and 5)")
+    parser.add_argument("--goals", action="store_true", help="the workloads there are goals for")
     parser.add_argument("--cache", default=os.environ.get("XDG_CACHE_HOME", "~/.cache") + "/dovetail-peer")
     parser.add_argument("--out", default=str(ROOT / "build" / "bench" / "peer.json"))
     parser.add_argument("--ours-only", action="store_true", help="do not run the original")
@@ -127,23 +164,43 @@ def _workloads(options: argparse.Namespace, cache: Path) -> list[Path]:
     import workloads
 
     made = []
-    for size in options.size or (100, 1000):
-        for family in options.family or FAMILIES:
-            for seed in options.seed or (1,):
-                suffix = "" if options.subset == "main" else f"-t{options.subset}"
-                path = cache / f"{family}-{size}-s{seed}{suffix}.json"
-                if not path.exists():
-                    path.write_text(json.dumps(workloads.build(family, size, str(seed), options.subset)))
-                made.append(path)
+    asked = [(f, size) for size in options.size or (100, 1000) for f in options.family or FAMILIES]
+    for family, size in GOALS if options.goals else asked:
+        for seed in options.seed or (1,):
+            suffix = "" if options.subset == "main" else f"-t{options.subset}"
+            path = cache / f"{family}-{size}-s{seed}{suffix}.json"
+            if not path.exists():
+                path.write_text(json.dumps(workloads.build(family, size, str(seed), options.subset)))
+            made.append(path)
     return made
 
 
 def _in_child(path: Path) -> dict[str, Any]:
-    """Our side in a process of its own, so that its memory is its own too."""
+    """Our side in processes of its own, so that its memory is its own, and its first plan the first."""
     command = [sys.executable, str(Path(__file__).resolve()), "--measure", str(path)]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    measured: dict[str, Any] = json.loads(done.stdout)
-    return measured
+    runs = COLD_RUNS if _size(path) <= 1000 else 1
+    measured: list[dict[str, Any]] = []
+    for _ in range(runs):
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        measured.append(json.loads(done.stdout))
+    best = min(measured, key=lambda each: each["first_s"])
+    return best | {name: min(each[name] for each in measured) for name in ("cold_s", "warm_s")}
+
+
+def _size(path: Path) -> int:
+    return int(path.stem.split("-")[1])
+
+
+def _missed(name: str, row: dict[str, Any]) -> str:
+    """The goals of this workload that were missed, or a dash."""
+    family, size = name.split("-")[:2]
+    faster, gap = GOALS[family, int(size)]
+    words = []
+    if faster and row.get("faster_cold", faster) < faster:
+        words.append(f"{faster:g}x")
+    if gap and row["gap"] is not None and row["gap"] > gap:
+        words.append(f"{gap:.1%}")
+    return ", ".join(words) or "-"
 
 
 def _ours(path: Path) -> dict[str, Any]:
@@ -155,11 +212,12 @@ def _ours(path: Path) -> dict[str, Any]:
 
     snapshot = snapshot_of(json.loads(path.read_text()))
     repeats = 5 if len(snapshot.pods) <= 1000 else 3
-    times, plan, cache = [], None, DecisionCache()
-    for _ in range(repeats):
-        begun = time.process_time()
+    times, walls, plan, cache = [], [], None, DecisionCache()
+    for _ in range(repeats + 1):
+        begun, started = time.process_time(), time.perf_counter()
         plan = build_first_plan(snapshot, QUICK, cache=cache)
         times.append(time.process_time() - begun)
+        walls.append(time.perf_counter() - started)
     begun = time.process_time()
     SequentialScheduler(snapshot, cache=cache)
     setup = time.process_time() - begun
@@ -175,6 +233,9 @@ def _ours(path: Path) -> dict[str, Any]:
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {
         "pods": len(snapshot.pods),
+        "cold_s": walls[0],
+        "cold_cpu_s": times[0],
+        "warm_s": min(walls[1:]),
         "setup_s": setup,
         "first_s": min(times) - setup,
         "first_with_setup_s": min(times),
@@ -192,15 +253,23 @@ def _ours(path: Path) -> dict[str, Any]:
     }
 
 
+def _better(program: Path, path: Path, workers: Sequence[int]) -> dict[str, Any]:
+    """The original at the number of workers that suits it best by the clock, and by processor time."""
+    found = [_theirs(program, path, each) for each in workers]
+    best = min(found, key=lambda each: float(each["peer_wall_s"]))
+    return best | {"peer_s": min(each["peer_s"] for each in found)}
+
+
 def _theirs(program: Path, path: Path, workers: int) -> dict[str, Any]:
-    size = int(path.stem.split("-")[1])
+    size = _size(path)
     command = [str(program), "solve", "-catalog", str(PEER / "catalog.json"), "-workload", str(path)]
     command += ["-workers", str(workers), "-repeat", "3" if size <= 1000 else "1", "-timeout", "900"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     said = json.loads(done.stdout)
     return {
+        "peer_workers": workers,
         "peer_s": said["solve_cpu_s"],
-        "peer_wall_s": said["solve_s"],
+        "peer_wall_s": min(said["solve_all_s"]),
         "peer_setup_s": said["setup_s"],
         "peer_dollars": said["dollars_per_hour"],
         "peer_nodes": said["new_nodes"],

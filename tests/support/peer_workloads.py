@@ -147,7 +147,7 @@ def _instance_type(facts: Mapping[str, Any], zones: list[str]) -> InstanceType:
         requirements=_requirements(labels),
         offerings=tuple(
             Offering(
-                requirements=_requirements({CAPACITY_TYPE: [bought], ZONE: [zone]}),
+                requirements=_way_to_buy(bought, zone),
                 price=facts["onDemand"] if bought == ON_DEMAND else facts["spot"][zone],
             )
             for zone in zones
@@ -165,6 +165,12 @@ def _instance_type(facts: Mapping[str, Any], zones: list[str]) -> InstanceType:
             }
         ),
     )
+
+
+@cache
+def _way_to_buy(bought: str, zone: str) -> Requirements:
+    """Shared by all types, as in the provider's own catalogue."""
+    return _requirements({CAPACITY_TYPE: [bought], ZONE: [zone]})
 
 
 def _requirements(labels: Mapping[str, list[str]]) -> Requirements:

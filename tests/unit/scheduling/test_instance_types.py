@@ -257,6 +257,19 @@ def test_huge_pages_are_taken_from_memory(pages: tuple[str, str], left: str) -> 
     capacity = amounts({"hugepages-2Mi": pages[0], "hugepages-1Gi": pages[1]}, memory="20Gi")
     made = InstanceType(name="t", capacity=capacity, overhead=Overhead(kube_reserved=amounts(memory="1Gi")))
     assert made.allocatable()["memory"] == amounts(memory=left)["memory"]
+    assert made.compute_nano_allocatable() == convert_to_nano(made.allocatable())
+
+
+@pytest.mark.parametrize("pages", [{}, {"hugepages-2Mi": "5Gi"}])
+def test_what_is_left_for_pods_is_the_same_in_billionths(pages: dict[str, str]) -> None:
+    overhead = Overhead(
+        kube_reserved=amounts(cpu="80m", memory="1Gi"),
+        system_reserved=amounts({"fake.com/x": "1"}, cpu="1"),
+        eviction_threshold=amounts(memory="100Mi"),
+    )
+    for capacity in (amounts(pages, cpu="4", memory="20Gi"), amounts(pages, cpu="1"), amounts(pages)):
+        made = InstanceType(name="t", capacity=capacity, overhead=overhead)
+        assert made.compute_nano_allocatable() == convert_to_nano(made.allocatable())
 
 
 @pytest.mark.spec("T-113")

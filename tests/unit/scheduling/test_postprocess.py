@@ -207,3 +207,17 @@ def test_a_few_pods_never_cost_more_than_one_by_one(family: str, size: int) -> N
 
     assert verify_plan(snapshot, plan) == []
     assert plan.price <= schedule_pods(snapshot).price + 1e-9
+
+
+def test_pods_go_one_after_another_to_the_node_that_stays_freest() -> None:
+    def room(cpu: int) -> postprocess.NodeRoom:
+        size = {"cpu": 8 * 10**9, "memory": 32 * 2**30 * 10**9, "pods": 10 * 10**9}
+        return postprocess.NodeRoom(size, {**size, "cpu": cpu * 10**9})
+
+    first, second = pod("a", cpu="2"), pod("b", cpu="4", created=NOW + timedelta(minutes=1))
+    # The older goes to the freer node, and leaves no room for the other; the tighter would have done for it.
+    assert not postprocess.can_place_by_default([second, first], [room(2), room(5)])
+    assert postprocess.can_place_by_default([second, first], [room(2), room(6)])
+    assert postprocess.can_place_by_default(
+        [second, first], [room(2), room(5)], lambda pod, at: at != 1 or pod is second
+    )

@@ -9,18 +9,19 @@ each such way to be bought (a *variant*); `types` folds variants back into types
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf
 from typing import Final
 
-from dovetail.api.labels import CAPACITY_TYPE
+from dovetail.api.labels import CAPACITY_TYPE, RESERVED
 from dovetail.scheduling.model.instance_types import InstanceType, Offering
 from dovetail.scheduling.model.requirements import Requirements, Values
 from dovetail.scheduling.model.resources import Nano, convert_to_nano
 
-__all__ = ["InstanceTypeTable", "OfferingGroup", "TypeTableCache", "iterate_bits"]
+__all__ = ["InstanceTypeTable", "OfferingGroup", "TypeTableCache", "build_mask", "iterate_bits"]
 
 
 def iterate_bits(mask: int) -> Iterator[int]:
@@ -31,8 +32,12 @@ def iterate_bits(mask: int) -> Iterator[int]:
         mask ^= low
 
 
-def _build_mask(flags: Iterable[bool]) -> int:
-    return sum(1 << i for i, flag in enumerate(flags) if flag)
+def build_mask(positions: Iterable[int], length: int) -> int:
+    """The set of these positions, each below the length."""
+    digits = bytearray(b"0" * length)
+    for position in positions:
+        digits[~position] = 49  # the digit 1; the lowest bit is written last
+    return int(digits or b"0", 2)
 
 
 @dataclass(slots=True)
@@ -50,15 +55,70 @@ class OfferingGroup:
         return self.requirements[CAPACITY_TYPE].only or ""
 
 
+class _GroupedOfferings:
+    """The offerings of a catalogue by what they are: thousands of offerings, a dozen groups."""
+
+    def __init__(self) -> None:
+        self.groups: list[OfferingGroup] = []
+        self.members: list[list[int]] = []
+        self._by_identity: dict[int, int] = {}
+        self._by_names: dict[tuple[object, ...], int] = {}
+        self._by_terms: dict[tuple[tuple[str, Values], ...], int] = {}
+
+    def _find_group(self, requirements: Requirements) -> int:
+        """Where offerings with these requirements belong; most of them at least share their names."""
+        by_key = requirements.by_key
+        names = (*by_key, *[values.names if _is_plain(values) else values for values in by_key.values()])
+        known = self._by_names.get(names)
+        if known is None:
+            known = self._by_names[names] = self._find_equal(requirements)
+        return known
+
+    def _find_equal(self, requirements: Requirements) -> int:
+        terms = tuple(sorted(requirements.by_key.items(), key=lambda item: item[0]))
+        known = self._by_terms.get(terms)
+        if known is None:
+            known = self._by_terms[terms] = len(self.groups)
+            self.groups.append(OfferingGroup(requirements, 0, {}, {}))
+            self.members.append([])
+        return known
+
+    def add(self, variant: int, index: int, offerings: Iterable[Offering]) -> None:
+        """Offerings of a type's variant that can be bought now."""
+        known = self._by_identity
+        for offering in offerings:
+            at = known.get(id(offering.requirements))
+            if at is None:
+                at = known[id(offering.requirements)] = self._find_group(offering.requirements)
+            self.members[at].append(variant)
+            group, price = self.groups[at], offering.price
+            if price < group.prices.get(index, inf):
+                group.prices[index] = price
+                group.offerings[index] = offering
+
+    def list_groups(self, variants: int) -> list[OfferingGroup]:
+        for group, members in zip(self.groups, self.members, strict=True):
+            group.variants = build_mask(members, variants)
+        return self.groups
+
+
+def _is_plain(values: Values) -> bool:
+    """A set of names and nothing else, so that equal names are equal values."""
+    return not (
+        values.open
+        or values.min_values is not None
+        or values.at_least is not None
+        or values.at_most is not None
+    )
+
+
 class InstanceTypeTable:
-    """One catalogue, indexed."""
+    """One catalogue, indexed. What is not asked for by everybody is indexed when it is first asked for."""
 
     def __init__(self, types: Sequence[InstanceType], undefined: AbstractSet[str]) -> None:
         self.types = tuple(types)
         self.undefined = undefined
         self.everything = (1 << len(self.types)) - 1
-        self.index = {each.name: i for i, each in enumerate(self.types)}
-        self.capacities: tuple[Nano, ...] = tuple(convert_to_nano(each.capacity) for each in self.types)
         self.type_of: list[int] = list(range(len(self.types)))
         """Variant to type. The first variant of each type has the type's own number."""
         self.allocatable: list[Nano] = []
@@ -66,7 +126,7 @@ class InstanceTypeTable:
         self.offering_groups: list[OfferingGroup] = []
         self._read_variants()
         self.sound = self._find_sound_variants()
-        self._room = _index_rooms(self.allocatable)
+        self._room: dict[str, tuple[list[int], list[int]] | None] = {}
         self._labels = _LabelMasks(self.types)
         self._offer_keys = tuple(sorted({key for deal in self.offering_groups for key in deal.requirements}))
         self._matching: dict[tuple[str, Values], int] = {}
@@ -74,47 +134,49 @@ class InstanceTypeTable:
         self._bought: dict[tuple[Values | None, ...], int] = {}
         self._prices: dict[tuple[Values | None, ...], list[float]] = {}
         self._order: dict[tuple[Values | None, ...], list[int]] = {}
-        self.price_overlaid = _build_mask(
-            any(o.price_overlaid for o in each.offerings) for each in self.types
-        )
-        self.capacity_overlaid = _build_mask(each.capacity_overlaid for each in self.types)
+        self.capacity_overlaid = self._find_types(lambda each: each.capacity_overlaid)
+
+    @cached_property
+    def index(self) -> dict[str, int]:
+        return {each.name: i for i, each in enumerate(self.types)}
+
+    @cached_property
+    def capacities(self) -> tuple[Nano, ...]:
+        return tuple(convert_to_nano(each.capacity) for each in self.types)
+
+    @cached_property
+    def price_overlaid(self) -> int:
+        return self._find_types(lambda each: any(o.price_overlaid for o in each.offerings))
+
+    def _find_types(self, chosen: Callable[[InstanceType], bool]) -> int:
+        return build_mask((i for i, each in enumerate(self.types) if chosen(each)), len(self.types))
 
     def _read_variants(self) -> None:
-        by_deal: dict[tuple[tuple[str, Values], ...], OfferingGroup] = {}
+        listed: list[tuple[int, Sequence[Offering]]] = []
         more: list[tuple[int, Nano, tuple[Offering, ...]]] = []
         for i, each in enumerate(self.types):
-            base, *overridden = each.allocatable_groups()
-            self.allocatable.append(convert_to_nano(base.allocatable))
-            self._add_offerings(by_deal, i, i, base.offerings)
-            more += [(i, convert_to_nano(group.allocatable), group.offerings) for group in overridden]
+            if any(offering.overrides for offering in each.offerings):
+                base, *overridden = each.allocatable_groups()
+                listed.append((i, base.offerings))
+                more += [(i, convert_to_nano(group.allocatable), group.offerings) for group in overridden]
+            else:
+                listed.append((i, [offering for offering in each.offerings if offering.available]))
+            self.allocatable.append(each.compute_nano_allocatable())
         for i, room, offerings in more:
-            self._add_offerings(by_deal, len(self.type_of), i, offerings)
+            listed.append((i, offerings))
             self.type_of.append(i)
             self.allocatable.append(room)
-        self.offering_groups = list(by_deal.values())
-
-    def _add_offerings(
-        self,
-        by_deal: dict[tuple[tuple[str, Values], ...], OfferingGroup],
-        variant: int,
-        index: int,
-        offerings: Sequence[Offering],
-    ) -> None:
-        for offering in offerings:
-            terms = tuple(sorted(offering.requirements.by_key.items(), key=lambda item: item[0]))
-            deal = by_deal.get(terms)
-            if deal is None:
-                deal = by_deal[terms] = OfferingGroup(offering.requirements, 0, {}, {})
-            deal.variants |= 1 << variant
-            if offering.price < deal.prices.get(index, inf):
-                deal.prices[index] = offering.price
-                deal.offerings[index] = offering
-            if offering.reserved:
-                self.reserved.append((index, offering))
+        grouped = _GroupedOfferings()
+        for variant, (i, buyable) in enumerate(listed):
+            grouped.add(variant, i, buyable)
+        self.offering_groups = grouped.list_groups(len(listed))
+        if any(group.capacity_type == RESERVED for group in self.offering_groups):
+            self.reserved = [(i, each) for i, buyable in listed for each in buyable if each.reserved]
 
     def _find_sound_variants(self) -> int:
         """Variants with nothing overdrawn; no pod fits on the others."""
-        return _build_mask(all(amount >= 0 for amount in room.values()) for room in self.allocatable)
+        sound = (i for i, room in enumerate(self.allocatable) if min(room.values(), default=0) >= 0)
+        return build_mask(sound, len(self.allocatable))
 
     def fold_variants(self, variants: int) -> int:
         """The types some variant of which is in the set."""
@@ -141,12 +203,12 @@ class InstanceTypeTable:
     def match_requirements(self, requirements: Requirements) -> int:
         found = self.everything
         for key, values in requirements.by_key.items():
-            if key in self._labels.by_key:
+            if key in self._labels.keys:
                 found &= self.match_label(key, values)
         return found
 
     def knows_label(self, key: str) -> bool:
-        return key in self._labels.by_key
+        return key in self._labels.keys
 
     def build_offer_key(self, requirements: Requirements) -> tuple[Values | None, ...]:
         """The part of the requirements that decides which offerings suit."""
@@ -188,14 +250,16 @@ class InstanceTypeTable:
             self._prices[view] = found
         return found
 
-    def sort_by_price(self, requirements: Requirements) -> list[int]:
-        """All types, cheapest first; equals stay as they came."""
+    def sort_by_price(self, requirements: Requirements, types: int) -> list[int]:
+        """These types, cheapest first; equals stay as they came."""
         view = self.build_offer_key(requirements)
         found = self._order.get(view)
         if found is None:
             prices = self.list_prices(requirements)
             found = self._order[view] = sorted(range(len(self.types)), key=prices.__getitem__)
-        return found
+        # One digit for each type, lowest first: far quicker than asking a long number for every bit.
+        listed = f"{types:0{len(self.types)}b}"[::-1]
+        return [i for i in found if listed[i] == "1"]
 
     def find_roomy(self, total: Mapping[str, int], among: int | None = None) -> int:
         """Variants with room for the total."""
@@ -203,7 +267,7 @@ class InstanceTypeTable:
         for name, amount in total.items():
             if amount <= 0:
                 continue
-            room = self._room.get(name)
+            room = self._find_rooms(name)
             if room is None:
                 return 0
             position = bisect_left(room[0], amount)
@@ -214,48 +278,72 @@ class InstanceTypeTable:
                 return 0
         return found
 
-    @property
-    def label_values(self) -> Mapping[str, Mapping[Values, int]]:
-        """Per label, the distinct sets of values types have for it."""
-        return self._labels.by_key
+    def _find_rooms(self, name: str) -> tuple[list[int], list[int]] | None:
+        if name not in self._room:
+            self._room[name] = _index_rooms(self.allocatable, name)
+        return self._room[name]
+
+    def list_label_values(self, key: str) -> Iterable[Values]:
+        """The distinct sets of values that types have for a label."""
+        return self._labels.find_masks(key)
 
     def count_values(self, key: str, types: int) -> int:
         """How many distinct values of a label these types list between them."""
         return sum(1 for mask in self._labels.index_values(key).values() if mask & types)
 
 
-def _index_rooms(allocatable: Sequence[Nano]) -> dict[str, tuple[list[int], list[int]]]:
-    """Per resource: the distinct amounts in rising order, and for each the variants with at least that."""
-    found: dict[str, tuple[list[int], list[int]]] = {}
-    for name in sorted({name for room in allocatable for name in room}):
-        by_amount: dict[int, int] = {}
-        for i, room in enumerate(allocatable):
-            amount = room.get(name, 0)
-            by_amount[amount] = by_amount.get(amount, 0) | 1 << i
-        steps = sorted(by_amount)
-        masks: list[int] = []
-        above = 0
-        for amount in reversed(steps):
-            above |= by_amount[amount]
-            masks.append(above)
-        found[name] = steps, masks[::-1]
-    return found
+def _index_rooms(allocatable: Sequence[Nano], name: str) -> tuple[list[int], list[int]] | None:
+    """The distinct amounts of a resource in rising order, and for each the variants with at least that."""
+    by_amount: dict[int, int] = {}
+    listed = False
+    for i, room in enumerate(allocatable):
+        amount = room.get(name)
+        if amount is None:
+            amount = 0
+        else:
+            listed = True
+        by_amount[amount] = by_amount.get(amount, 0) | 1 << i
+    if not listed:
+        return None
+    steps = sorted(by_amount)
+    masks: list[int] = []
+    above = 0
+    for amount in reversed(steps):
+        above |= by_amount[amount]
+        masks.append(above)
+    return steps, masks[::-1]
 
 
 class _LabelMasks:
     """Which types list which values of which label."""
 
     def __init__(self, types: Sequence[InstanceType]) -> None:
-        self.by_key: dict[str, dict[Values, int]] = {}
+        self._types = types
+        self.keys: frozenset[str] = frozenset().union(*(each.requirements.by_key for each in types))
+        self._masks: dict[str, dict[Values, int]] = {}
         self._values: dict[str, dict[str, int]] = {}
-        for i, each in enumerate(types):
-            for key, values in each.requirements.by_key.items():
-                masks = self.by_key.setdefault(key, {})
-                masks[values] = masks.get(values, 0) | 1 << i
+
+    def find_masks(self, key: str) -> dict[Values, int]:
+        """The types that list each set of values of a label."""
+        known = self._masks.get(key)
+        if known is None:
+            members: dict[object, tuple[Values, list[int]]] = {}
+            for i, each in enumerate(self._types):
+                values = each.requirements.by_key.get(key)
+                if values is not None:
+                    same = values.names if _is_plain(values) else values
+                    alike = members.get(same)
+                    if alike is None:
+                        members[same] = values, [i]
+                    else:
+                        alike[1].append(i)
+            many = len(self._types)
+            known = self._masks[key] = {values: build_mask(found, many) for values, found in members.values()}
+        return known
 
     def match_label(self, key: str, wanted: Values, everything: int) -> int:
         found = everything
-        for values, mask in self.by_key.get(key, {}).items():
+        for values, mask in self.find_masks(key).items():
             if not values.has_intersection(wanted) and not (values.negative and wanted.negative):
                 found &= ~mask
         return found
@@ -264,7 +352,7 @@ class _LabelMasks:
         known = self._values.get(key)
         if known is None:
             known = self._values[key] = {}
-            for values, mask in self.by_key.get(key, {}).items():
+            for values, mask in self.find_masks(key).items():
                 for name in values.names:
                     known[name] = known.get(name, 0) | mask
         return known

@@ -15,7 +15,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from dovetail.scheduling.packing.lp import solve_interior_duals
-from dovetail.scheduling.packing.problem import Bools, Floats, Ints, PackingProblem
+from dovetail.scheduling.packing.problem import (
+    Bools,
+    Floats,
+    Ints,
+    PackingProblem,
+    find_column_kinds,
+    list_distinct,
+)
 
 __all__ = ["compute_certified_bound"]
 
@@ -49,8 +56,7 @@ def _pool_free_room(problem: PackingProblem, room: Floats | None, allowed: Bools
     if room is None or allowed is None or not len(room):
         none = np.zeros((problem.classes, 0))
         return _Free(np.zeros((0, resources)), none.astype(bool), none.astype(np.int64))
-    _, kind = np.unique(np.packbits(allowed, axis=0), axis=1, return_inverse=True)
-    kind = kind.ravel()
+    _, kind = find_column_kinds(allowed)
     pools = int(kind.max()) + 1
     most = _count_whole_pods(problem.request, room, allowed)
     summed = np.zeros((pools, resources))
@@ -132,9 +138,10 @@ class _Program:
     def _add_family_rows(self, rows: list[Ints], cols: list[Ints], vals: list[Floats], first: int) -> int:
         """All of a family together <= limit * y."""
         classes, options = self.pairs
-        for f, members in enumerate(self.families):
-            inside = np.flatnonzero(np.isin(classes, members) & (options < self.bought))
-            touched = np.unique(options[inside])
+        for f in range(len(self.families)):
+            related = self.problem.family == f
+            inside = np.flatnonzero(related[classes] & (options < self.bought))
+            touched = list_distinct(options[inside])
             rows += [first + np.searchsorted(touched, options[inside]), first + np.arange(len(touched))]
             cols += [inside + len(self.price), touched]
             vals += [-np.ones(len(inside)), np.full(len(touched), float(self.problem.limit[f]))]

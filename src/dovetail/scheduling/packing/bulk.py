@@ -14,7 +14,7 @@ from dovetail.scheduling.packing.host_rules import HostRules
 from dovetail.scheduling.packing.improve import Effort, find_patterns, pack_problem
 from dovetail.scheduling.packing.lp import compute_worths
 from dovetail.scheduling.packing.pod_assignment import FilledNode, assign_groups, place_leftovers
-from dovetail.scheduling.packing.problem import MANY, Bools, Floats, Ints, PackingProblem
+from dovetail.scheduling.packing.problem import MANY, Bools, Floats, Ints, PackingProblem, list_distinct
 from dovetail.scheduling.packing.scopes import OptionFronts, PackingScope, build_scope
 from dovetail.scheduling.packing.zone_assignment import assign_zones
 
@@ -97,7 +97,7 @@ _STEPS = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
 
 def coarsen_sizes(request: Floats, up: bool) -> Floats:
     """The requests with at most about MOST_SIZES different rows; themselves when they are few enough."""
-    if len(request) <= MOST_SIZES or len(np.unique(request, axis=0)) <= MOST_SIZES:
+    if len(request) <= MOST_SIZES or len(set(map(bytes, request))) <= MOST_SIZES:
         return request
     kinds = _group_sizes(request)
     order = np.argsort(kinds, kind="stable")
@@ -276,17 +276,30 @@ class _Work:
         if not nodes:
             return
         batch = self.batch
-        masks = np.unique(batch.mask[[g for node in nodes for g in node.pods]])
+        masks = list_distinct(batch.mask[[g for node in nodes for g in node.pods]])
         options, price = self.fronts.find_front(zone, masks)
-        need = self._sum_used(nodes)
-        holds: Bools = np.asarray((need[:, None, :] <= batch.room[options][None, :, :]).all(axis=2))
-        for at, node in enumerate(nodes):
-            holds[at] &= batch.takes[np.unique(batch.mask[list(node.pods)])][:, options].all(axis=0)
+        holds = self._find_large_enough(nodes, options)
         best = np.where(holds, price[None, :], np.inf).argmin(axis=1)
+        pinned: list[bool] = batch.pinned.tolist()
         for node, chosen in zip(nodes, best.tolist(), strict=True):
-            pinned = bool(batch.pinned[list(node.pods)].any())
-            self.plan.new.append(PackedNode(int(options[chosen]), zone if pinned else ANY_ZONE, node.pods))
+            where = zone if any(pinned[group] for group in node.pods) else ANY_ZONE
+            self.plan.new.append(PackedNode(int(options[chosen]), where, node.pods))
             self.plan.cost += float(price[chosen])
+
+    def _find_large_enough(self, nodes: list[FilledNode], options: Ints) -> Bools:
+        """Which of the options has room for what a node got and takes all of it: node x option."""
+        batch, need = self.batch, self._sum_used(nodes)
+        holds = np.ones((len(nodes), len(options)), bool)
+        for k in range(need.shape[1]):
+            holds &= need[:, k, None] <= batch.room[options, k]
+        mask: list[int] = batch.mask.tolist()
+        known: dict[frozenset[int], Bools] = {}
+        for at, node in enumerate(nodes):
+            masks = frozenset([mask[group] for group in node.pods])
+            if masks not in known:
+                known[masks] = np.asarray(batch.takes[list(masks)][:, options].all(axis=0))
+            holds[at] &= known[masks]
+        return holds
 
 
 def _choose_sizes(batch: PackingBatch, offered: Bools, up: bool) -> Floats:

@@ -8,7 +8,7 @@ import numpy as np
 
 from dovetail.scheduling.packing.fill import Weights, fill_nodes, tilt_worths
 from dovetail.scheduling.packing.lp import MasterProgram
-from dovetail.scheduling.packing.problem import Floats, Ints, PackingProblem, Rows
+from dovetail.scheduling.packing.problem import Floats, Ints, PackingProblem, Rows, list_distinct_rows
 
 __all__ = [
     "Columns",
@@ -88,7 +88,7 @@ class Patterns:
 def add_known_patterns(columns: Columns, known: Patterns) -> None:
     """Patterns cut to the pods there are, each on the cheapest option that still holds it."""
     counts = np.minimum(known.counts, columns.problem.compute_cap())
-    counts = np.unique(counts[counts.any(axis=1)], axis=0)
+    counts = list_distinct_rows(counts[counts.any(axis=1)])
     options = find_cheapest_fitting(columns.problem, counts)
     held = options >= 0
     columns.add(options[held], counts[held])

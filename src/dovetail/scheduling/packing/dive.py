@@ -14,6 +14,8 @@ from dovetail.scheduling.packing.problem import (
     RemainingPods,
     Rows,
     can_share_twins,
+    list_distinct,
+    list_distinct_rows,
     sum_cost,
 )
 
@@ -80,10 +82,10 @@ def _take_one(
     used = np.flatnonzero(amounts > 1e-6)
     worth = np.maximum(duals, 1e-9)
     cap = stock.compute_cap()
-    options = np.unique(np.array(columns.options, np.int64)[used])
+    options = list_distinct(np.array(columns.options, np.int64)[used])
     _, fresh = fill_randomly(problem, worth, options, 8, stock.left, cap, rng)
     known = np.minimum(np.array([columns.counts[i] for i in used.tolist()], np.int64), cap)
-    candidates = np.unique(np.vstack([known.reshape(-1, problem.classes), fresh]), axis=0)
+    candidates = list_distinct_rows(np.vstack([known.reshape(-1, problem.classes), fresh]))
     candidates = candidates[candidates.any(axis=1)]
     option = find_cheapest_fitting(problem, candidates)
     best = int((candidates @ worth / problem.price[option]).argmax())

@@ -6,8 +6,6 @@ half of what would fit, so that the last pods can still be chosen by what room r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from dovetail.scheduling.packing.problem import (
@@ -52,20 +50,6 @@ def tilt_worths(problem: PackingProblem, worth: Floats, tilt: Floats | float = T
     return np.asarray(worth * power)
 
 
-@dataclass(slots=True)
-class _Nodes:
-    """The rows still being filled; rows that can take no more drop out as we go."""
-
-    at: Ints
-    left: Floats
-    weight: Floats
-    cap: Floats
-    drive: Floats
-
-    def keep_rows(self, kept: Bools) -> _Nodes:
-        return _Nodes(self.at[kept], self.left[kept], self.weight[kept], self.cap[kept], self.drive[kept])
-
-
 def fill_nodes(
     problem: PackingProblem,
     options: Ints,
@@ -79,73 +63,128 @@ def fill_nodes(
     `drive` is what a pod of each class is worth while filling, for all rows or for each (row x class),
     `left` how many there are, `cap` how many host rules allow on one node.
     """
-    drive = np.broadcast_to(drive, (len(options), problem.classes))
     most = np.minimum(left, problem.compute_cap() if cap is None else cap)
-    classes = np.flatnonzero((most > 0) & (drive > 0).any(axis=0))
-    request = problem.request[classes]
-    filler = _Filler(request, problem.family[classes], len(options))
-    nodes = _Nodes(
-        np.arange(len(options)),
-        problem.room[options].copy(),
-        weight,
-        np.where(problem.allowed[np.ix_(classes, options)].T, most[classes].astype(float), 0.0),
-        drive[:, classes],
-    )
-    counts = np.zeros((len(options), len(classes)), np.int64)
-    while len(nodes.at) and len(classes):
-        nodes = filler.fill_step(nodes, counts)
+    wanted = drive > 0 if drive.ndim == 1 else (drive > 0).any(axis=0)
+    classes = np.flatnonzero((most > 0) & wanted)
     out = np.zeros((len(options), problem.classes), np.int64)
-    out[:, classes] = counts
+    if len(classes) and len(options):
+        filler = _Filler(problem, classes, options, most[classes])
+        out[:, classes] = filler.fill(weight, drive[..., classes])
     return out
 
 
 class _Filler:
-    """One step over all rows; the arrays that every step needs are made once."""
+    """All rows filled together, in arrays that are made once: new ones at every step would cost more."""
 
-    def __init__(self, request: Floats, family: Ints, rows: int) -> None:
-        self.request = request
-        self.rows = np.arange(rows)
-        self.inverse = [np.where(column > 0, 1.0 / np.maximum(column, _TINY), 0.0) for column in request.T]
-        # Who asks for none of a resource does not mind that there is none.
-        self.free = [np.where(column > 0, 0.0, MANY) if (column <= 0).any() else None for column in request.T]
+    def __init__(self, problem: PackingProblem, classes: Ints, options: Ints, most: Ints) -> None:
+        self.request = request = problem.request[classes]
         self.columns = request.T.copy()
+        self.inverse = np.where(request > 0, 1.0 / np.maximum(request, _TINY), 0.0)
+        # Who asks for none of a resource does not mind that there is none.
+        self.free = np.where(request > 0, 0.0, MANY) if (request <= 0).any() else None
+        equal = (request == request[0]).all(axis=0)
+        self.alike = np.flatnonzero(equal & (request[0] > 0)).tolist()  # resources all ask as much of
+        self.unlike = np.flatnonzero(~equal).tolist()
+        family = problem.family[classes]
         related = (family[:, None] == family[None, :]) & (family >= 0)[:, None]
         self.related = related.astype(float) if related.any() else None
+        self.kin = family >= 0
+        rows, many = len(options), len(classes)
+        self.many = many
+        self.starts = np.arange(rows) * many
+        self.at = self.starts  # where in the counts each row begins
+        self.left = problem.room[options]
+        self.cap = np.repeat(most[None, :].astype(float), rows, axis=0)
+        self.allowed = problem.allowed[classes][:, options].T
+        self.score = np.empty((rows, many))
+        self.unfit, self.more = np.empty((rows, many), bool), np.empty((rows, many), bool)
+        self.weight = self.drive = self.score
+        self.places: list[Ints] = []
+        self.taken: list[Floats] = []
 
-    def fill_step(self, nodes: _Nodes, counts: Ints) -> _Nodes:
-        fit = nodes.cap.copy()
-        for k, (inverse, free) in enumerate(zip(self.inverse, self.free, strict=True)):
-            holds = nodes.left[:, k : k + 1] * inverse
-            np.minimum(fit, holds if free is None else holds + free, out=fit)
-        share = (nodes.weight / np.maximum(nodes.left, _TINY)) @ self.columns
-        score = nodes.drive / np.maximum(share, _LEAST, out=share)
-        score[fit < 1.0 - _SLACK] = -1.0
-        best = score.argmax(axis=1)
-        here = self.rows[: len(best)]
-        going = score[here, best] > 0
-        stopped = len(best) - int(np.count_nonzero(going))
+    def fill(self, weight: Weights, drive: Floats) -> Ints:
+        """Pods of each class in each row: row x class."""
+        rows = len(self.starts)
+        self.weight = weight
+        # A class that has no place in a row, or no longer, is worth less than nothing there.
+        self.drive = np.where(self.allowed, drive, -1.0)
+        self._close_unfit()
+        while len(self.at):
+            self._fill_step()
+        found = np.bincount(np.concatenate(self.places), np.concatenate(self.taken), rows * self.many)
+        return found.astype(np.int64).reshape(rows, self.many)
+
+    def _fill_step(self) -> None:
+        best, going = self._choose_classes()
         # Rows that are full drop out, but not one by one: copying the others costs more than idling.
+        stopped = len(best) - int(np.count_nonzero(going))
         if stopped * 4 > len(best):
-            nodes = nodes.keep_rows(going)
-            best, fit, going = best[going], fit[going], going[going]
-            here = self.rows[: len(best)]
-        take = np.floor((fit[here, best] + _SLACK) * 0.5)
+            self._keep_rows(going)
+            best, stopped = best[going], 0
+        here = self.starts[: len(best)] + best
+        cap = self.cap.ravel()
+        held = cap.take(here)
+        take = np.floor((self._count_fitting(best, held) + _SLACK) * 0.5)
         np.maximum(take, 1.0, out=take)
         if stopped:
             take *= going
-        counts[nodes.at, best] += take.astype(np.int64)
-        nodes.left -= take[:, None] * self.request[best]
-        nodes.cap[here, best] -= take
+        self.places.append(self.at + best)
+        self.taken.append(take)
+        self.left -= take[:, None] * self.request.take(best, axis=0)
+        held -= take
+        cap[here] = held
+        self.drive.ravel()[here[held < 1.0]] = -1.0
         if self.related is not None:
-            self._share_family(nodes, best, take)
-        return nodes
+            self._share_family(best, take)
+        self._close_unfit()
 
-    def _share_family(self, nodes: _Nodes, best: Ints, take: Floats) -> None:
+    def _choose_classes(self) -> tuple[Ints, Bools]:
+        """The class each row takes next, and whether it takes any."""
+        score = self.score[: len(self.at)]
+        np.matmul(self.weight / np.maximum(self.left, _TINY), self.columns, out=score)
+        np.maximum(score, _LEAST, out=score)
+        np.divide(self.drive, score, out=score)
+        best = score.argmax(axis=1)
+        going = score.ravel().take(self.starts[: len(best)] + best) > 0
+        for k in self.alike:
+            going &= self.left[:, k] >= self.columns[k, 0]
+        return best, going
+
+    def _count_fitting(self, best: Ints, cap: Floats) -> Floats:
+        """How many pods of the chosen class each row could still take."""
+        holds = self.left * self.inverse.take(best, axis=0)
+        if self.free is not None:
+            holds += self.free.take(best, axis=0)
+        fit = cap
+        for k in range(holds.shape[1]):
+            fit = np.minimum(fit, holds[:, k])
+        return fit
+
+    def _close_unfit(self) -> None:
+        """What does not fit now never will again: rows only get fuller."""
+        many = len(self.at)
+        unfit, more = self.unfit[:many], self.more[:many]
+        for number, k in enumerate(self.unlike):
+            np.less(self.left[:, k, None], self.columns[k], out=more if number else unfit)
+            if number:
+                unfit |= more
+        if self.unlike:
+            np.copyto(self.drive, -1.0, where=unfit)
+
+    def _keep_rows(self, kept: Bools) -> None:
+        self.at, self.left, self.weight = self.at[kept], self.left[kept], self.weight[kept]
+        self.cap, self.drive = self.cap[kept], self.drive[kept]
+
+    def _share_family(self, best: Ints, take: Floats) -> None:
         """A pod of a family takes the place of its relatives too."""
         assert self.related is not None
-        used = self.related[best]
-        used[self.rows[: len(best)], best] = 0.0
-        nodes.cap -= take[:, None] * used
+        rows = np.flatnonzero(self.kin[best] & (take > 0))
+        if len(rows):
+            used = self.related[best[rows]]
+            used[self.starts[: len(rows)] // self.many, best[rows]] = 0.0
+            cap = self.cap[rows] - take[rows, None] * used
+            self.cap[rows] = cap
+            self.drive[rows] = np.where(cap < 1.0, -1.0, self.drive[rows])
 
 
 _HOST_SLACK = 1.25  # a node may cost this much more than the average worth behind one host

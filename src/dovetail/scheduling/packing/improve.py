@@ -30,6 +30,9 @@ from dovetail.scheduling.packing.problem import (
     RemainingPods,
     Rows,
     can_share_twins,
+    find_column_kinds,
+    index_distinct,
+    list_distinct,
     sum_cost,
 )
 
@@ -159,7 +162,7 @@ def split_components(problem: PackingProblem) -> list[ProblemComponent]:
 def _label_classes(problem: PackingProblem) -> Ints:
     """Classes that accept a common option get the same number."""
     label = np.arange(problem.classes)
-    _, kinds = np.unique(np.packbits(problem.allowed, axis=0), axis=1, return_index=True)
+    kinds, _ = find_column_kinds(problem.allowed)
     columns = problem.allowed[:, kinds]
     while True:
         before = label.copy()
@@ -172,7 +175,7 @@ def _label_classes(problem: PackingProblem) -> Ints:
 
 
 def _cut_problem(problem: PackingProblem, classes: Ints, options: Ints) -> PackingProblem:
-    families, family = np.unique(problem.family[classes], return_inverse=True)
+    families, family = index_distinct(problem.family[classes])
     lowest = int(len(families) > 0 and families[0] == -1)
     return PackingProblem(
         request=problem.request[classes],
@@ -180,7 +183,7 @@ def _cut_problem(problem: PackingProblem, classes: Ints, options: Ints) -> Packi
         room=problem.room[options],
         price=problem.price[options],
         allowed=problem.allowed[np.ix_(classes, options)],
-        family=family.astype(np.int64) - lowest,
+        family=family - lowest,
         limit=problem.limit[families[families >= 0]],
         twins=tuple(problem.twins[c] for c in classes.tolist()) if problem.twins else (),
         per_twin=problem.per_twin[classes] if len(problem.per_twin) else problem.per_twin,
@@ -254,7 +257,7 @@ def find_patterns(problem: PackingProblem, effort: Effort) -> Patterns:
     columns = start_columns(part, pack_greedily(part, worth, weights[:2]), weights[:3], worth)
     _, amounts, _ = generate_columns(columns, effort.rounds, rng)
     recent = np.arange(max(0, len(columns.options) - _SHARED), len(columns.options))
-    return Patterns(columns.build_matrix()[np.union1d(np.flatnonzero(amounts > 0), recent)])
+    return Patterns(columns.build_matrix()[list_distinct(np.append(np.flatnonzero(amounts > 0), recent))])
 
 
 def _pack_part(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import highspy
 import numpy as np
 
-from dovetail.scheduling.packing.problem import Floats, Ints, PackingProblem
+from dovetail.scheduling.packing.problem import Floats, Ints, PackingProblem, find_column_kinds
 
 __all__ = ["MasterProgram", "compute_worths", "solve_interior_duals", "solve_lp"]
 
@@ -128,8 +128,7 @@ def compute_worths(problem: PackingProblem) -> Floats:
 
 def _list_option_sets(problem: PackingProblem) -> list[tuple[np.ndarray, np.ndarray]]:
     """Each distinct set of options some class accepts, with every class that needs one of just those."""
-    packed = np.packbits(problem.allowed, axis=1)
-    _, first = np.unique(packed, axis=0, return_index=True)
+    first, _ = find_column_kinds(problem.allowed.T)
     out = []
     for index in sorted(first.tolist()):
         options = problem.allowed[index]

@@ -28,7 +28,11 @@ __all__ = [
     "Rows",
     "can_share_out",
     "can_share_twins",
+    "find_column_kinds",
     "find_undominated",
+    "index_distinct",
+    "list_distinct",
+    "list_distinct_rows",
     "sum_cost",
 ]
 
@@ -114,6 +118,43 @@ def find_undominated(room: Floats, price: Floats) -> Ints:
         beaten &= room[:, k, None] >= room[None, :, k]
     beaten &= np.tri(len(order), k=-1, dtype=bool).T
     return np.asarray(order[~beaten.any(axis=0)], np.int64)
+
+
+def list_distinct(values: Ints) -> Ints:
+    """The different values, lowest first. For the few there are here quicker than numpy's own way."""
+    return np.array(sorted(set(values.tolist())), np.int64)
+
+
+def index_distinct(values: Ints) -> tuple[Ints, Ints]:
+    """The different values, lowest first, and which of them each is."""
+    distinct = list_distinct(values)
+    return distinct, np.searchsorted(distinct, values)
+
+
+def list_distinct_rows(rows: Ints) -> Ints:
+    """The different rows of counts, each once, in rising order."""
+    # Written with the highest byte first, rows of whole numbers compare as their bytes do.
+    keys = sorted(set(_cut_into_rows(rows.astype(">i8"))))
+    found = np.frombuffer(b"".join(keys), ">i8").astype(np.int64)
+    return found.reshape(len(keys), rows.shape[1])
+
+
+def find_column_kinds(flags: Bools) -> tuple[Ints, Ints]:
+    """Columns that are alike: where each kind comes first, and which kind each column is."""
+    keys = _cut_into_rows(np.packbits(flags, axis=0).T)
+    first: dict[bytes, int] = {}
+    for at, key in enumerate(keys):
+        first.setdefault(key, at)
+    number = {key: kind for kind, key in enumerate(sorted(first))}
+    return (
+        np.array([first[key] for key in number], np.int64),
+        np.array([number[key] for key in keys], np.int64),
+    )
+
+
+def _cut_into_rows(table: np.ndarray) -> list[bytes]:
+    raw, width = np.ascontiguousarray(table).tobytes(), table.shape[1] * table.itemsize
+    return [raw[at : at + width] for at in range(0, len(raw), width)] if width else [b""] * len(table)
 
 
 class RemainingPods:

@@ -13,7 +13,16 @@ import numpy as np
 from dovetail.scheduling.packing.batch import ANY_ZONE, PackingBatch, find_cheapest_zone_prices
 from dovetail.scheduling.packing.host_rules import HostRules
 from dovetail.scheduling.packing.pod_assignment import ClassMembers
-from dovetail.scheduling.packing.problem import MANY, Bools, Floats, Ints, PackingProblem, find_undominated
+from dovetail.scheduling.packing.problem import (
+    MANY,
+    Bools,
+    Floats,
+    Ints,
+    PackingProblem,
+    find_column_kinds,
+    find_undominated,
+    index_distinct,
+)
 
 __all__ = ["OptionFronts", "PackingScope", "build_scope"]
 
@@ -61,10 +70,10 @@ class OptionFronts:
         sold = np.flatnonzero(np.isfinite(price) & takes.any(axis=0))
         if not len(sold):
             return sold, price[sold]
-        _, kind = np.unique(np.packbits(takes[:, sold], axis=0), axis=1, return_inverse=True)
+        _, kind = find_column_kinds(takes[:, sold])
         kept = []
         for each in range(int(kind.max()) + 1):
-            same = sold[kind.ravel() == each]
+            same = sold[kind == each]
             kept.append(same[self._find_undominated(self.batch.room[same], price[same])])
         options = np.sort(np.concatenate(kept))
         return options, price[options]
@@ -90,9 +99,9 @@ def build_scope(
             groups.append([])
         groups[at].append(g)
     first = np.array([each[0] for each in groups], np.int64)
-    masks, mask = np.unique(batch.mask[first], return_inverse=True)
+    masks, mask = index_distinct(batch.mask[first])
     options, price = fronts.find_front(zone, masks)
-    families, family = np.unique(hosts.family[first], return_inverse=True)
+    families, family = index_distinct(hosts.family[first])
     lowest = int(len(families) > 0 and families[0] == -1)
     limits = np.array([hosts.limits[f] for f in families.tolist() if f >= 0], np.int64)
     twinned = [hosts.twin_limit[g] < MANY for g in first.tolist()]
@@ -102,7 +111,7 @@ def build_scope(
         room=batch.room[options],
         price=price,
         allowed=batch.takes[masks][:, options][mask],
-        family=family.astype(np.int64) - lowest,
+        family=family - lowest,
         limit=limits,
         twins=_count_twins(groups, twinned, count) if any(twinned) else (),
         per_twin=np.array([min(hosts.twin_limit[g], MANY) for g in first.tolist()], np.int64),

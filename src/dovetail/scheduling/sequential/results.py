@@ -16,6 +16,7 @@ from dovetail.api.labels import (
     RESERVED,
     TRUE,
 )
+from dovetail.scheduling.model.instance_type_table import build_mask
 from dovetail.scheduling.model.instance_types import MinValues, Offering, truncate_types
 from dovetail.scheduling.model.plan import Plan, PlannedNode, pin_to_reservations
 from dovetail.scheduling.model.reasons import Decision
@@ -80,18 +81,18 @@ def build_planned_node(run: SequentialScheduler, claim: NewNode) -> tuple[Planne
     if held:
         requirements = pin_to_reservations(requirements, options.reservation_label, held)
     usable = _exclude_unheld_reservations(claim, requirements, bool(held))
-    ordered = [i for i in table.sort_by_price(usable) if claim.types >> i & 1]
+    ordered = table.sort_by_price(usable, claim.types)
     strict = options.min_values == "Strict"
     types_in_order = [table.types[i] for i in ordered]
     kept, short = truncate_types(types_in_order, requirements, strict, options.most_types)
     del ordered[len(kept) :]
-    types = claim.types if claim.types.bit_count() == len(kept) else sum(1 << i for i in ordered)
+    types = claim.types if claim.types.bit_count() == len(kept) else build_mask(ordered, len(table.types))
     cheapest = _find_cheapest_offering(claim, usable, ordered[0])
     node = PlannedNode(
         name=name_new_node(claim),
         pool=claim.template.pool,
         requirements=requirements,
-        instance_types=tuple(each.name for each in kept),
+        instance_types=tuple([each.name for each in kept]),
         pods=tuple(claim.pods),
         requests=convert_to_quantities(add_resources(claim.total, find_least_overhead(claim))),
         instance_type=kept[0].name,
@@ -108,7 +109,7 @@ def build_planned_node(run: SequentialScheduler, claim: NewNode) -> tuple[Planne
 
 def _make_orderable(node: PlannedNode, short: MinValues, strict: bool) -> tuple[PlannedNode, MinValues]:
     """The node as it can be ordered. What the order lists may be fewer values than it asks for."""
-    listed = node.ordered.too_few
+    listed = node.ordered.too_few if node.requirements.has_min_values else {}
     if not listed:
         return node, short
     if strict:

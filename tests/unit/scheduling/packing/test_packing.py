@@ -150,6 +150,22 @@ def test_stock_gives_as_many_copies_as_twins_allow() -> None:
     assert stock.left.tolist() == [1, 2]
 
 
+def test_host_rules_alone_ask_for_a_number_of_nodes() -> None:
+    seated = problem([[1, 1]] * 3, [5, 2, 50], [[9, 9]], [1.0], family=[0, 0, -1], limit=[3])
+    shared = problem([[1, 1]] * 2, [9, 50], [[9, 9]], [1.0], twins=[[7, 2], []], per_twin=[2, 0])
+    both = problem(
+        [[1, 1]] * 2, [4, 9], [[9, 9]], [1.0], family=[0, -1], limit=[1], twins=[[], [9]], per_twin=[0, 3]
+    )
+
+    assert RemainingPods(seated).count_nodes_needed() == 3  # 7 pods by threes
+    assert RemainingPods(shared).count_nodes_needed() == 4  # 7 pods of one service by twos
+    assert RemainingPods(both).count_nodes_needed() == 4
+    assert RemainingPods(SMALL).count_nodes_needed() == 0
+    left = RemainingPods(seated)
+    left.take_pods(np.array([1, 2, 0]))
+    assert left.count_nodes_needed() == 2
+
+
 def test_repacking_never_makes_a_plan_dearer() -> None:
     worth = compute_worths(SMALL)
     rows = pack_greedily(SMALL, worth, build_weights(3)[:1])
