@@ -11,19 +11,33 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 
-from dovetail.api import labels
+from msgspec import Struct
+
 from dovetail.api.zoneshift import ZoneShift
-from dovetail.disruption.candidates import find_running_price
 from dovetail.disruption.command import Command
 from dovetail.disruption.report import BlockedNodeReport, DisruptionReport
 from dovetail.history.ring import HistoryRing
+from dovetail.history.shadow import ShadowReport
+from dovetail.scheduling.bill import Bill, PriceList, bill_nodes
 from dovetail.scheduling.explain import NearMiss
 from dovetail.scheduling.model import state_node as states
 from dovetail.scheduling.model.plan import Plan
 from dovetail.scheduling.model.resources import Nano, add_resources, compute_nano_requests
 from dovetail.scheduling.model.snapshot import Snapshot, StateNode
 
-__all__ = ["Moment", "Picture", "RememberedHistory", "ResourceLoad"]
+__all__ = [
+    "ChangeDocument",
+    "ChangeWave",
+    "ChangedBudget",
+    "ChangedNodeCount",
+    "ChangedNodeDrift",
+    "ChangedPodCount",
+    "Moment",
+    "Picture",
+    "RememberedHistory",
+    "ResourceLoad",
+    "SeenShadow",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +64,14 @@ class RememberedHistory:
 
 
 @dataclass(frozen=True, slots=True)
+class SeenShadow:
+    """What a shadow of the cluster found; `why` says why that is nothing, or not all yet."""
+
+    report: ShadowReport | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ResourceLoad:
     """What pods ask for, of what there is."""
 
@@ -59,6 +81,76 @@ class ResourceLoad:
     @property
     def share(self) -> float | None:
         return self.requested / self.available if self.available else None
+
+
+class ChangedNodeCount(Struct, frozen=True, rename="camel"):
+    """New nodes of one kind, before and after a change."""
+
+    pool: str
+    instance_type: str
+    capacity_type: str
+    before: int
+    after: int
+
+
+class ChangedPodCount(Struct, frozen=True, rename="camel"):
+    """The pods of a workload before and after a change, and how many there are at most between the two."""
+
+    kind: str
+    namespace: str
+    name: str
+    before: int
+    after: int
+    rolled_out: bool = False
+    peak: int | None = None
+
+
+class ChangedNodeDrift(Struct, frozen=True, rename="camel"):
+    """A running node that drifts by a change, and what holds it, if something does."""
+
+    node: str
+    nodepool: str
+    why: str
+    held_by: str | None = None
+
+
+class ChangeWave(Struct, frozen=True, rename="camel"):
+    """Nodes that are replaced together, and how long after the change."""
+
+    nodes: tuple[str, ...]
+    pods: int
+    after_seconds: float
+
+
+class ChangedBudget(Struct, frozen=True, rename="camel"):
+    """The nodes that a PodDisruptionBudget blocks, and what they cost an hour."""
+
+    pdb: str
+    nodes: tuple[str, ...]
+    hourly: float
+    newly: tuple[str, ...] = ()
+
+
+class ChangeDocument(Struct, frozen=True, rename="camel", kw_only=True):
+    """What a change alters, as `dovetail plan --change` prints it for programs; dollars are an hour's."""
+
+    hourly_before: float
+    hourly_after: float
+    hourly_peak: float | None = None
+    floor_before: float = 0.0
+    floor_after: float = 0.0
+    nodes: tuple[ChangedNodeCount, ...] = ()
+    workloads: tuple[ChangedPodCount, ...] = ()
+    replaced: tuple[ChangedNodeDrift, ...] = ()
+    leaving: tuple[str, ...] = ()
+    evicted: tuple[str, ...] = ()
+    waves: tuple[ChangeWave, ...] = ()
+    waves_seconds: float = 0.0
+    pdbs: tuple[ChangedBudget, ...] = ()
+    newly_unschedulable: tuple[str, ...] = ()
+    nearest: dict[str, str] = {}
+    newly_placed: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,6 +172,10 @@ class Picture:
     decisions: tuple[Moment, ...] = ()
     problems: tuple[str, ...] = ()
     history: RememberedHistory = RememberedHistory()
+    # What a change that somebody asked about would alter.
+    change: ChangeDocument | None = None
+    # What a shadow of the cluster found, where there is one.
+    shadow: SeenShadow = SeenShadow()
 
     @property
     def now(self) -> datetime:
@@ -107,17 +203,12 @@ class Picture:
     @cached_property
     def prices(self) -> Mapping[str, float]:
         """Dollars an hour by node; those nobody knows are left out."""
-        types = {
-            pool.name: {each.name: each for each in self.snapshot.list_types(pool)}
-            for pool in self.snapshot.pools
-        }
-        found = {}
-        for state in self.snapshot.nodes:
-            known = states.read_labels(state)
-            kind = types.get(states.read_pool_name(state), {}).get(known.get(labels.INSTANCE_TYPE, ""))
-            if price := find_running_price(known, kind):
-                found[states.read_name(state)] = price
-        return found
+        return {line.node: line.effective for line in self.bill.lines}
+
+    @cached_property
+    def bill(self) -> Bill:
+        """What the nodes cost an hour, and which have no known price."""
+        return bill_nodes(self.snapshot.nodes, PriceList.from_snapshot(self.snapshot))
 
     @cached_property
     def requests(self) -> Mapping[str, Nano]:

@@ -2,7 +2,8 @@
 
 NodeClaims that are new at a look are a purchase, one for each batch by their times of creation. The Situation
 of the decision is that look with the purchase undone: its NodeClaims away, and every pod waiting again that
-had no place then. A purchase is compared once its pods are bound, or after ten minutes.
+had no place then. Which pods it was made for is what its autoscaler told by `Nominated` events, and of pods
+that it told nothing of, where they were bound. It is compared once that is known, or after ten minutes.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -41,6 +43,12 @@ __all__ = ["BoughtNode", "PurchaseTracker"]
 BATCH_GAP = timedelta(seconds=1)
 """NodeClaims of one decision are made one right after another; decisions are at least this far apart."""
 BIND_WITHIN = timedelta(minutes=10)
+MOST_NOMINATED = 2_000
+"""Pods whose nominations are remembered before those that no purchase can ask for are let go."""
+BY_EVENT: Final = "event"
+BY_BINDING: Final = "binding"
+ELSEWHERE: Final = ""
+"""The home of a pod whose place was there before the purchase."""
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -92,6 +100,8 @@ class PurchaseTracker:
         self._cache = cache
         self._decide_as = decide_as
         self._known: set[str] = set()
+        self._created: dict[str, datetime] = {}
+        self._nominated: dict[str, dict[str, datetime]] = {}
         self._queued: frozenset[str] = frozenset()
         self._open: list[_Purchase] = []
         self._compared: list[_Compared] = []
@@ -114,9 +124,17 @@ class PurchaseTracker:
             for batch in self._split_batches(states):
                 self._open.append(self._begin(at, situation, batch, states))
         self._known |= states.keys()
+        self._created |= {
+            state.claim.name: _created(state.claim) for state in states.values() if state.claim is not None
+        }
+        self._forget_nominations(at)
         self._queued = situation.queued
         self._follow(at, states, bound, here)
         self._last, self._before = at, situation
+
+    def note_nomination(self, pod: str, claims: Iterable[str], at: datetime) -> None:
+        """Their event says which NodeClaim a pod, by its namespace and name, waits for."""
+        self._nominated.setdefault(pod, {}).update(dict.fromkeys(claims, at))
 
     def skip_gap(self) -> None:
         """Nobody watched: what is there at the next look was not seen coming."""
@@ -199,7 +217,8 @@ class PurchaseTracker:
                 elif pod not in here:
                     purchase.gone_pods.add(pod)
             settled = all(each.launched or each.gone for each in purchase.nodes.values())
-            placed = len(purchase.bound.keys() | purchase.gone_pods) >= len(purchase.waiting)
+            known = {uid for uid, pod in purchase.waiting.items() if self._find_nominated(purchase, pod)}
+            placed = len(purchase.bound.keys() | purchase.gone_pods | known) >= len(purchase.waiting)
             if (settled and placed) or at - purchase.at >= BIND_WITHIN:
                 self._compare(purchase)
             else:
@@ -217,18 +236,49 @@ class PurchaseTracker:
             node.capacity_type = known.get(labels.CAPACITY_TYPE, "")
             node.price = self._prices.find_price(node.pool, known)
 
+    def _find_nominated(self, purchase: _Purchase, pod: Pod) -> str | None:
+        """The NodeClaim of the purchase that their event names for the pod; None when no event does."""
+        told = self._nominated.get(pod.full_name, {})
+        return next((uid for uid, node in purchase.nodes.items() if node.name in told), None)
+
+    def _find_home(self, purchase: _Purchase, uid: str, pod: Pod) -> str | None:
+        """The NodeClaim that was bought for a pod, by its uid; ELSEWHERE for a place that was there already.
+
+        None: they bought for it later, or nobody knows; our plan for this purchase is not asked about it.
+        """
+        found = self._find_nominated(purchase, pod)
+        if found is not None:
+            return found
+        told = [
+            self._created[name] for name in self._nominated.get(pod.full_name, {}) if name in self._created
+        ]
+        if told:
+            return ELSEWHERE if min(told) <= purchase.at else None
+        if uid in purchase.gone_pods:
+            return ELSEWHERE
+        bound = purchase.bound.get(uid)
+        # A scheduler binds a pod to whichever node is ready first, also to one that was bought after this.
+        return bound if bound is None or bound in purchase.nodes else ELSEWHERE
+
+    def _forget_nominations(self, at: datetime) -> None:
+        if len(self._nominated) > MOST_NOMINATED:
+            kept = at - 2 * BIND_WITHIN
+            self._nominated = {
+                pod: told for pod, told in self._nominated.items() if max(told.values(), default=at) >= kept
+            }
+
     def _compare(self, purchase: _Purchase) -> None:
-        for pod, uid in purchase.bound.items():
-            if uid in purchase.nodes:
-                purchase.nodes[uid].pods.add(pod)
+        homes = {uid: self._find_home(purchase, uid, pod) for uid, pod in purchase.waiting.items()}
+        for pod, home in homes.items():
+            if home:
+                purchase.nodes[home].pods.add(pod)
         mine = tuple(node for node in purchase.nodes.values() if node.launched)
         if purchase.beside_command or (not purchase.waiting and not purchase.situation.snapshot.moving):
             self.replacements |= {node.name: node for node in mine if not node.pods}
             mine = tuple(node for node in mine if node.pods)
         if not mine:
             return
-        placed = purchase.bound.keys() | purchase.gone_pods
-        pods = tuple(pod for uid, pod in purchase.waiting.items() if uid in placed)
+        pods = tuple(pod for uid, pod in purchase.waiting.items() if homes[uid] is not None)
         situation = purchase.situation
         situation = situation.with_snapshot(replace(situation.snapshot, pods=pods))
         plan = decide_plan(self._decide_as(situation), cache=self._cache)
@@ -236,6 +286,8 @@ class PurchaseTracker:
         types = {each.name: each for listed in situation.snapshot.catalogs for each in listed}
         found = _compare_with_plan(purchase.at, mine, plan, len(pods), types)
         if found is not None:
+            told = any(self._find_nominated(purchase, pod) for pod in pods)
+            found = replace(found, attributed_by=BY_EVENT if told else BY_BINDING)
             self._compared.append(_Compared(found, mine))
 
 
@@ -259,6 +311,8 @@ def _compare_with_plan(
         at=at,
         reason=reason,
         why=why,
+        their_reason=_describe_orders(nodes),
+        our_reason=_describe_plan(plan, pods),
         theirs=f"{describe_shapes(theirs)} for {pods} pods, ${their_price:.4f}/h",
         ours=f"{describe_shapes(ours)}, ${our_price:.4f}/h",
         pool=", ".join(sorted({node.pool for node in nodes})),
@@ -268,6 +322,26 @@ def _compare_with_plan(
         our_price=our_price,
         rate=their_price - our_price,
     )
+
+
+def _describe_orders(nodes: tuple[BoughtNode, ...]) -> str:
+    """What their orders say: how many types each allows, in which ways, and for how many pods."""
+    told = []
+    for node in nodes[:3]:
+        types = f"{len(node.allowed_types)} types" if node.allowed_types else "any type of the pool"
+        ways = " or ".join(sorted(node.allowed_ways)) if node.allowed_ways else "any capacity type"
+        told.append(f"{node.name} for {len(node.pods)} pods: {types}, {ways}")
+    more = f"; and {len(nodes) - 3} more" if len(nodes) > 3 else ""
+    return "; ".join(told) + more
+
+
+def _describe_plan(plan: Plan, pods: int) -> str:
+    """What our plan says of the same pods."""
+    here = sum(len(each) for each in plan.existing.values())
+    new = [f"{each.pool} for {len(each.pods)} pods: {each.instance_type}" for each in plan.new_nodes[:3]]
+    more = f"; and {len(plan.new_nodes) - 3} more" if len(plan.new_nodes) > 3 else ""
+    kept = f"{here} of {pods} pods fit on nodes that are there" if here else ""
+    return "; ".join(each for each in (kept, "; ".join(new) + more) if each)
 
 
 def _find_reason(

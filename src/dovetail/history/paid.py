@@ -1,22 +1,23 @@
 """What was paid: the hours of recorded nodes times their recorded prices, exactly, with no model.
 
-A node is paid for from the launch that its NodeClaim tells until it is told to terminate or is gone; one that
-has no NodeClaim is the same in every world and is left out. Prices are list prices, as each look had them.
+A node is paid for from the launch that its NodeClaim tells until it is told to terminate or is gone, by these
+times and not by those of the looks that tell of them. One that has no NodeClaim is the same in every world
+and is left out. Prices are list prices, as each look had them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from math import fsum
-from typing import NamedTuple
 
 from dovetail.api import conditions, labels
 from dovetail.api.meta import Record
 from dovetail.api.nodeclaim import NodeClaim
-from dovetail.disruption.candidates import find_running_price
 from dovetail.disruption.situation import Situation
 from dovetail.history.recording.reader import RecordedLook, RecordingGap
+from dovetail.scheduling.bill import find_running_price
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.snapshot import Snapshot, StateNode
@@ -24,6 +25,8 @@ from dovetail.scheduling.model.snapshot import Snapshot, StateNode
 __all__ = ["PaidBill", "PaidHour", "PaidMeter", "RunningPrices", "integrate_paid"]
 
 HOUR = timedelta(hours=1)
+LATE_WORD = timedelta(minutes=10)
+"""How long after a machine went its end may still be told."""
 
 
 class PaidHour(Record, frozen=True):
@@ -88,7 +91,7 @@ class RunningPrices:
         key = pool, kind, zone, known.get(labels.CAPACITY_TYPE, "")
         if key not in self._fresh:
             self._fresh.add(key)
-            price = find_running_price(known, self._find_type(pool, kind))
+            price = find_running_price(known, self._find_type(pool, kind)) or 0.0
             if price > 0 or key not in self._known:
                 self._known[key] = price
         return self._known[key]
@@ -101,24 +104,36 @@ class RunningPrices:
         return next((types[kind] for types in self._by_name if kind in types), None)
 
 
-class _PaidNode(NamedTuple):
-    """A node that is paid for: since when, until when if that is known, for how much, and in which pool."""
+@dataclass(slots=True)
+class _PaidNode:
+    """A node that is paid for: from its launch, for how much, and until when it is in the bill."""
 
-    since: datetime
-    until: datetime | None
-    price: float
+    name: str
     pool: str
+    price: float
+    # The time in the bill: from the launch, or from when watching began if that is later.
+    since: datetime
+    paid_until: datetime
+    until: datetime | None = None
+    # From when on nobody knew its price; that time is charged once somebody does.
+    unpriced_since: datetime | None = None
 
 
 class PaidMeter:
-    """Adds up what nodes cost, look after look."""
+    """Adds up what nodes cost, look after look.
+
+    Times are those that NodeClaims tell of themselves and not those of looks: a launch that a look tells late
+    is charged from the launch on, and what was charged beyond an end that is heard of later is taken back.
+    """
 
     def __init__(self) -> None:
         self._prices = RunningPrices()
         self._running: dict[str, _PaidNode] = {}
+        self._gone: dict[str, _PaidNode] = {}
         self._hours: dict[datetime, list[float]] = {}
         self._by_pool: dict[str, float] = {}
         self._since: datetime | None = None
+        self._began: datetime | None = None
         self._last: datetime | None = None
         self._unpriced = self._gap = 0.0
 
@@ -129,32 +144,43 @@ class PaidMeter:
 
     def add_look(self, at: datetime, situation: Situation) -> None:
         """The cluster at a time: what ran since the look before is charged until now."""
-        before, last = self._running, self._last
         self._prices.read_snapshot(situation.snapshot)
+        last = self._last
+        self._since = at if self._since is None else self._since
+        self._began = at if self._began is None else self._began
+        self._last = at
         now: dict[str, _PaidNode] = {}
         for state in situation.snapshot.nodes:
-            paid = self._read_node(state)
-            if paid is not None:
-                now[_name_machine(state)] = paid
+            node = self._read_node(state)
+            if node is not None:
+                now[_name_machine(state)] = node
+        for key, node in self._running.items():
+            if key not in now:  # it went since the look before; until when is mostly told later
+                self._settle(node, at)
+                self._gone[node.name] = node
         self._running = now
-        self._since = at if self._since is None else self._since
-        self._last = at
-        if last is None:
-            return
-        for key, node in before.items():  # at the price of the look before; one that is gone, until now
-            ends = now.get(key, node).until
-            self._charge(node, last, at if ends is None else min(at, ends))
-        for key, node in now.items():
-            if key not in before:
-                self._charge(node, max(last, node.since), at if node.until is None else min(at, node.until))
-        self._watch(last, at)
+        for node in now.values():
+            self._settle(node, at)
+        for name in [name for name, node in self._gone.items() if node.paid_until < at - LATE_WORD]:
+            del self._gone[name]
+        if last is not None:
+            self._watch(last, at)
+
+    def note_end(self, claim: str, ended: datetime) -> None:
+        """The machine of this NodeClaim, by its name, ended at this time, and no look says so."""
+        node = self._gone.pop(claim, None)
+        if node is None:
+            node = next((each for each in self._running.values() if each.name == claim), None)
+        if node is not None and node.until is None:
+            node.until = max(ended, node.since)
+            self._settle(node, node.paid_until)
 
     def skip_gap(self, until: datetime) -> None:
         """Nothing was watched from the last look to this time: nothing is charged for it."""
         if self._last is not None and until > self._last:
             self._gap += (until - self._last).total_seconds()
-            self._last = until
-            self._running = {}
+            self._last = self._began = until
+            self._running, self._gone = {}, {}
 
     def charge_until(self, until: datetime) -> None:
         """Nothing differed from the last look to this time."""
@@ -162,7 +188,7 @@ class PaidMeter:
         if last is None or until <= last:
             return
         for node in self._running.values():
-            self._charge(node, last, until if node.until is None else min(until, node.until))
+            self._settle(node, until)
         self._watch(last, until)
         self._last = until
 
@@ -184,16 +210,51 @@ class PaidMeter:
         )
 
     def _read_node(self, state: StateNode) -> _PaidNode | None:
-        claim = state.claim
-        began = _find_launch(claim) if claim is not None else None
-        if claim is None or began is None:
+        """The node as this look has it, charged as far as it was before; None before its launch."""
+        claim, began = state.claim, self._began
+        launched = _find_launch(claim) if claim is not None else None
+        if claim is None or launched is None or began is None:
             return None
         pool = claim.labels.get(labels.NODEPOOL, "")
-        return _PaidNode(began, _find_end(claim), self._prices.find_price(pool, claim.labels), pool)
+        price = self._prices.find_price(pool, claim.labels)
+        node = self._running.get(_name_machine(state))
+        if node is None:
+            since = max(launched, began)
+            return _PaidNode(claim.name, pool, price, since, since, _find_end(claim))
+        node.until = _find_end(claim) or node.until
+        if self._last is not None:
+            self._settle(node, self._last)  # at the price of the look before
+        self._price_late(node, price)
+        node.price = price
+        return node
 
-    def _charge(self, node: _PaidNode, since: datetime, until: datetime) -> None:
-        for began, hours in _split_hours(since, until):
-            found = self._hours.setdefault(began, [0.0, 0.0, 0.0])
+    def _settle(self, node: _PaidNode, until: datetime) -> None:
+        """Bring the node into the bill until a time, or back to its end where that came before."""
+        target = until if node.until is None else min(until, max(node.until, node.since))
+        if target > node.paid_until:
+            if node.price <= 0 and node.unpriced_since is None:
+                node.unpriced_since = node.paid_until
+            self._charge(node, node.paid_until, target, 1)
+        elif node.until is not None and target < node.paid_until:
+            self._charge(node, target, node.paid_until, -1)
+        else:
+            return
+        node.paid_until = target
+
+    def _price_late(self, node: _PaidNode, price: float) -> None:
+        """A launch is told before what was launched: the time in between costs the same."""
+        since, node.unpriced_since = node.unpriced_since, None
+        if since is None or price <= 0:
+            node.unpriced_since = since
+            return
+        for began, hours in _split_hours(since, node.paid_until):
+            self._hours.setdefault(began, [0.0, 0.0, 0.0])[0] += price * hours
+            self._by_pool[node.pool] = self._by_pool.get(node.pool, 0.0) + price * hours
+            self._unpriced -= hours
+
+    def _charge(self, node: _PaidNode, since: datetime, until: datetime, sign: int) -> None:
+        for began, length in _split_hours(since, until):
+            found, hours = self._hours.setdefault(began, [0.0, 0.0, 0.0]), sign * length
             found[0] += node.price * hours
             found[1] += hours
             self._by_pool[node.pool] = self._by_pool.get(node.pool, 0.0) + node.price * hours

@@ -1,12 +1,34 @@
-"""The price of a fleet: what nodes cost together, in dollars an hour."""
+"""The one bill: what the nodes of a cluster cost an hour, by the price lists that its NodePools buy from.
+
+Metrics, dashboard, `plan`, `plan --disruption`, zonal shift, recordings and the simulator take their dollars
+from here, so that one world has one number. A node without a price is named and never counted as free.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from math import isinf
+from collections.abc import Iterable, Mapping, Sequence
+from math import fsum, isfinite, isinf
 from typing import Protocol
 
-__all__ = ["sum_known_prices", "sum_prices"]
+from dovetail.api import labels
+from dovetail.api.meta import Record
+from dovetail.scheduling.model import state_node as views
+from dovetail.scheduling.model.instance_types import InstanceType, Offering
+from dovetail.scheduling.model.snapshot import Snapshot, StateNode
+
+__all__ = [
+    "HOURS_A_MONTH",
+    "Bill",
+    "BillBook",
+    "BillLine",
+    "PriceList",
+    "bill_nodes",
+    "find_running_price",
+    "sum_known_prices",
+    "sum_prices",
+]
+
+HOURS_A_MONTH = 730
 
 
 class _Priced(Protocol):
@@ -22,3 +44,166 @@ def sum_prices(nodes: Iterable[_Priced]) -> float:
 def sum_known_prices(nodes: Iterable[_Priced]) -> float:
     """What those of these nodes cost whose price is known."""
     return sum(node.price for node in nodes if not isinf(node.price))
+
+
+class BillLine(Record, frozen=True):
+    """One node on the bill. `listed` is what the price list says, `effective` what is left to pay of it."""
+
+    node: str
+    pool: str
+    instance_type: str
+    zone: str
+    capacity_type: str
+    listed: float
+    effective: float
+    # The commitment that has paid the difference.
+    covered_by: str = ""
+    # It is being deleted, and paid for until its instance is gone.
+    terminating: bool = False
+
+
+class Bill(Record, frozen=True):
+    """What nodes cost an hour, line by line, and the names of those whose price nobody knows.
+
+    `committed` is paid whatever runs, `unused` is that part of it which no node uses.
+    """
+
+    lines: tuple[BillLine, ...] = ()
+    unpriced: tuple[str, ...] = ()
+    committed: float = 0.0
+    unused: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """Dollars an hour."""
+        return self.committed + fsum(line.effective for line in self.lines)
+
+    def sum_by(self, member: str) -> dict[str, float]:
+        """Dollars an hour by `pool`, `zone`, `instance_type` or `capacity_type`."""
+        parts: dict[str, list[float]] = {}
+        for line in self.lines:
+            parts.setdefault(getattr(line, member), []).append(line.effective)
+        return {name: fsum(amounts) for name, amounts in sorted(parts.items())}
+
+
+class PriceList:
+    """What a running node costs an hour: by its NodePool, type, zone, capacity type and reservation.
+
+    A NodePool's own catalogue counts, since NodeOverlays may give it prices of its own. A node whose NodePool
+    is gone, or no longer sells its type, costs what any other NodePool's catalogue says.
+    """
+
+    def __init__(self, catalogs: Sequence[Sequence[InstanceType]], pools: Mapping[str, int]) -> None:
+        self._pools = pools
+        self._types = tuple({each.name: each for each in types} for types in catalogs)
+        self._sold: dict[tuple[str, str, str, str], tuple[Offering, ...]] = {}
+
+    @classmethod
+    def from_snapshot(cls, snapshot: Snapshot) -> PriceList:
+        return cls(snapshot.catalogs, {pool.name: pool.catalog for pool in snapshot.pools})
+
+    @classmethod
+    def from_offers(cls, offers: Mapping[str, Sequence[InstanceType]]) -> PriceList:
+        """By the name of a NodePool, what it may buy."""
+        return cls(tuple(offers.values()), {name: number for number, name in enumerate(offers)})
+
+    def find_price(self, pool: str, known: Mapping[str, str]) -> float | None:
+        """Dollars an hour of a node with these labels, whether or not more can be had; None if unknown."""
+        name, zone = known.get(labels.INSTANCE_TYPE, ""), known.get(labels.ZONE, "")
+        key = pool, name, zone, known.get(labels.CAPACITY_TYPE, "")
+        sold = self._sold.get(key)
+        if sold is None:
+            sold = self._sold[key] = _list_sold(known, self._find_type(pool, name))
+        return _choose_price(sold, known)
+
+    def _find_type(self, pool: str, name: str) -> InstanceType | None:
+        own = self._pools.get(pool, -1)
+        if own >= 0 and name in self._types[own]:
+            return self._types[own][name]
+        return next((types[name] for types in self._types if name in types), None)
+
+
+def find_running_price(known: Mapping[str, str], instance_type: InstanceType | None) -> float | None:
+    """What a node of these labels costs an hour as its type is sold; None when nobody says."""
+    return _choose_price(_list_sold(known, instance_type), known)
+
+
+def _list_sold(known: Mapping[str, str], instance_type: InstanceType | None) -> tuple[Offering, ...]:
+    zone, capacity_type = known.get(labels.ZONE, ""), known.get(labels.CAPACITY_TYPE, "")
+    return tuple(
+        offering
+        for offering in (instance_type.offerings if instance_type is not None else ())
+        if offering.zone == zone and offering.capacity_type == capacity_type
+    )
+
+
+def _choose_price(sold: Sequence[Offering], known: Mapping[str, str]) -> float | None:
+    """The price of the offering that a node was bought by: of several, the one of its own reservation."""
+    if not sold:
+        return None
+    chosen = sold[0] if len(sold) == 1 else next((each for each in sold if _is_of(each, known)), sold[0])
+    return chosen.price if isfinite(chosen.price) else None
+
+
+def _is_of(offering: Offering, known: Mapping[str, str]) -> bool:
+    return all(known[key] in values for key, values in offering.requirements.by_key.items() if key in known)
+
+
+def bill_nodes(nodes: Iterable[StateNode], prices: PriceList) -> Bill:
+    """The bill of all nodes among these that a NodeClaim ordered."""
+    return _add_up(_bill_node(state, prices) for state in nodes if views.is_managed(state))
+
+
+def _bill_node(state: StateNode, prices: PriceList) -> BillLine | str:
+    """A node's line, or its name where nobody knows its price."""
+    known, pool = views.read_labels(state), views.read_pool_name(state)
+    price = prices.find_price(pool, known)
+    if price is None:
+        return views.read_name(state)
+    return BillLine(
+        node=views.read_name(state),
+        pool=pool,
+        instance_type=known.get(labels.INSTANCE_TYPE, ""),
+        zone=known.get(labels.ZONE, ""),
+        capacity_type=known.get(labels.CAPACITY_TYPE, ""),
+        listed=price,
+        effective=price,
+        terminating=views.is_deleting(state),
+    )
+
+
+def _add_up(entries: Iterable[BillLine | str]) -> Bill:
+    lines: list[BillLine] = []
+    unpriced: list[str] = []
+    for entry in entries:
+        if isinstance(entry, str):
+            unpriced.append(entry)
+        else:
+            lines.append(entry)
+    return Bill(tuple(lines), tuple(unpriced))
+
+
+class BillBook:
+    """The bill of a cluster that is looked at again and again: only nodes that changed are priced anew."""
+
+    def __init__(self) -> None:
+        self._entries: dict[int, tuple[StateNode, BillLine | str]] = {}
+        self._catalogs: tuple[tuple[InstanceType, ...], ...] = ()
+        self._pools: dict[str, int] = {}
+        self._prices = PriceList((), {})
+
+    def bill_snapshot(self, snapshot: Snapshot) -> Bill:
+        """The bill of what a snapshot holds."""
+        pools = {pool.name: pool.catalog for pool in snapshot.pools}
+        if pools != self._pools or snapshot.catalogs != self._catalogs:  # mostly the very same objects
+            self._catalogs, self._pools = snapshot.catalogs, pools
+            self._prices, self._entries = PriceList.from_snapshot(snapshot), {}
+        known, entries = self._entries, dict[int, tuple[StateNode, BillLine | str]]()
+        for state in snapshot.nodes:
+            if not views.is_managed(state):
+                continue
+            # The entry holds its state, so that no other object can have the same id.
+            entry = known.get(id(state))
+            entries[id(state)] = entry or (state, _bill_node(state, self._prices))
+        self._entries = entries
+        return _add_up(entry for _, entry in entries.values())

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from math import isinf, isnan
+from math import isinf
 
 from msgspec.structs import replace
 
 from dovetail.api import labels, predicates
 from dovetail.api.hashes import NODEPOOL_HASH_VERSION, hash_nodepool
 from dovetail.api.pod import Pod
+from dovetail.scheduling.bill import Bill, PriceList, bill_nodes
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.instance_types import InstanceType
@@ -21,52 +22,25 @@ from dovetail.scheduling.model.snapshot import Snapshot, SnapshotPool, StateNode
 from dovetail.scheduling.solve import compute_price_floor
 
 __all__ = [
+    "bill_running_nodes",
     "compute_fleet_floor",
-    "count_unpriced_nodes",
     "find_node_price",
-    "index_prices",
     "split_cost",
-    "sum_running_prices",
 ]
 
 Offer = tuple[str, str, str]
 
 
-def index_prices(snapshot: Snapshot) -> dict[Offer, float]:
-    """Dollars an hour by instance type, zone and capacity type, whether or not more can be had now."""
-    return {
-        (each.name, offering.zone, offering.capacity_type): offering.price
-        for catalog in snapshot.catalogs
-        for each in catalog
-        for offering in each.offerings
-        if not isnan(offering.price)
-    }
-
-
-def find_node_price(prices: Mapping[Offer, float], state: StateNode) -> float | None:
+def find_node_price(prices: PriceList, state: StateNode) -> float | None:
     """What a node that was ordered costs an hour; None where no catalogue has its offering."""
-    known = views.read_labels(state)
-    name, zone, bought = (
-        known.get(key, "") for key in (labels.INSTANCE_TYPE, labels.ZONE, labels.CAPACITY_TYPE)
-    )
-    return prices.get((name, zone, bought))
+    return prices.find_price(views.read_pool_name(state), views.read_labels(state))
 
 
-def sum_running_prices(snapshot: Snapshot, without: Iterable[str] = ()) -> float:
-    """What nodes that were ordered cost together, as far as the catalogues know their offerings."""
-    prices = index_prices(snapshot)
-    return sum(find_node_price(prices, state) or 0.0 for state in _list_ordered(snapshot, without))
-
-
-def count_unpriced_nodes(snapshot: Snapshot, without: Iterable[str] = ()) -> int:
-    """How many nodes that were ordered have no known price."""
-    prices = index_prices(snapshot)
-    return sum(1 for state in _list_ordered(snapshot, without) if find_node_price(prices, state) is None)
-
-
-def _list_ordered(snapshot: Snapshot, without: Iterable[str]) -> Iterator[StateNode]:
+def bill_running_nodes(snapshot: Snapshot, without: Iterable[str] = ()) -> Bill:
+    """The bill of the nodes that were ordered, but for those of these names."""
     gone = frozenset(without)
-    return (each for each in snapshot.nodes if views.is_managed(each) and views.read_name(each) not in gone)
+    staying = (each for each in snapshot.nodes if views.read_name(each) not in gone)
+    return bill_nodes(staying, PriceList.from_snapshot(snapshot))
 
 
 def compute_fleet_floor(
@@ -77,7 +51,7 @@ def compute_fleet_floor(
     All pods but those `left_out` look for a place. A node whose like can be bought counts as one to buy, with
     as much room as it reports; all others that stay, as those that nobody ordered, are there for nothing.
     """
-    prices = index_prices(snapshot)
+    prices = PriceList.from_snapshot(snapshot)
     free: list[StateNode] = []
     kept: dict[Offer, list[StateNode]] = {}
     pods = [pod for pod in (*snapshot.pods, *snapshot.moving) if pod.full_name not in left_out]
@@ -172,7 +146,7 @@ def split_cost(snapshot: Snapshot, plan: Plan, without: AbstractSet[str] = froze
 
     CPU and memory count alike, and daemons are paid for by the others. `without` are nodes that leave.
     """
-    prices = index_prices(snapshot)
+    prices = PriceList.from_snapshot(snapshot)
     waiting = {pod.full_name: pod for pod in (*snapshot.pods, *snapshot.moving)}
     found: dict[str, float] = {}
     for state in snapshot.nodes:

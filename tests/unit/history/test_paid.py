@@ -96,3 +96,45 @@ def test_hours_and_days_add_up_to_the_whole() -> None:
     days = bill.sum_days()
     assert sum(days.values()) == pytest.approx(bill.dollars) == pytest.approx(40.0)
     assert days["2026-11-09"] == pytest.approx(8 * 140 / 60)
+
+
+def test_a_launch_that_is_told_late_is_paid_for_from_the_launch() -> None:
+    """Looks come when they come: what was seen unlaunched was launched before that look."""
+    ordered = state("a", claim={"created": NOW, "true": ()})
+    looks = [looked(0), looked(10, ordered), looked(20, made("a", 3)), looked(30, made("a", 3))]
+    assert integrate_paid(looks).node_hours == pytest.approx(27 / 60)
+
+
+def test_an_end_that_is_told_late_takes_back_what_was_charged_beyond_it() -> None:
+    said = condition("InstanceTerminating", since=NOW + 20 * MINUTE)
+    looks = [looked(0, made("a", 0)), looked(25, made("a", 0)), looked(30, made("a", 0, conditions=[said]))]
+    assert integrate_paid([*looks, looked(60)]).node_hours == pytest.approx(20 / 60)
+
+
+@pytest.mark.parametrize("heard", ["before the look", "after the look"])
+def test_an_end_between_looks_counts_when_it_was_heard_of(heard: str) -> None:
+    meter = PaidMeter()
+    first, last = looked(0, made("a", 0)), looked(30)
+    meter.add_look(first.at, first.situation)
+    if heard == "before the look":
+        meter.note_end("a", NOW + 12 * MINUTE)
+    meter.add_look(last.at, last.situation)
+    if heard == "after the look":
+        meter.note_end("a", NOW + 12 * MINUTE)
+    meter.note_end("a", NOW + 29 * MINUTE)  # a second word changes nothing
+    meter.note_end("somebody-else", NOW)
+    bill = meter.bill()
+    assert bill.node_hours == pytest.approx(12 / 60)
+    assert bill.dollars == pytest.approx(8.0 * 12 / 60) == pytest.approx(bill.by_pool["default"])
+
+
+def test_what_was_launched_before_anybody_said_what_it_is_costs_the_same() -> None:
+    bare = made("a", 0)
+    assert bare.claim is not None
+    kept = {"karpenter.sh/nodepool": "default"}
+    bare = replace(bare, claim=replace(bare.claim, metadata=replace(bare.claim.metadata, labels=kept)))
+    bill = integrate_paid(
+        [looked(0, bare), looked(15, bare), looked(30, made("a", 0)), looked(60, made("a", 0))]
+    )
+    assert bill.dollars == pytest.approx(8.0)
+    assert bill.unpriced_hours == pytest.approx(0.0)

@@ -13,6 +13,8 @@ from dovetail.controllers.observing.series import GaugeSeries
 from dovetail.controllers.ownership import Ownership
 from dovetail.errors import DovetailError
 from dovetail.ports import Cloud
+from dovetail.scheduling.bill import PriceList
+from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.state.cluster import Cluster
 
 __all__ = ["NodePoolPricing"]
@@ -23,7 +25,6 @@ ERRORS = metrics.counter(
     "Price lists of pools that could not be read.",
     ("nodepool",),
 )
-Offer = tuple[str, str, str]
 
 
 class NodePoolPricing:
@@ -39,7 +40,8 @@ class NodePoolPricing:
         self._cluster = cluster
         self._ownership = ownership
         self._cloud = cloud
-        self._prices: dict[str, dict[Offer, float]] = {}
+        self._types: dict[str, tuple[InstanceType, ...]] = {}
+        self._prices = PriceList.from_offers({})
         self._cost = GaugeSeries(
             "karpenter_nodepools_cost_total", "What a pool's machines cost an hour.", ("nodepool",)
         )
@@ -49,34 +51,27 @@ class NodePoolPricing:
         return (Trigger(NodePool, _wake_on_created_or_deleted),)
 
     async def reconcile(self, key: str) -> Result:
-        prices: dict[str, dict[Offer, float]] = {}
+        types: dict[str, tuple[InstanceType, ...]] = {}
         for pool in self._pools:
             if self._ownership.owns_pool(pool):
-                prices[pool.name] = await self._list_prices(pool)
-        self._prices = prices
+                types[pool.name] = await self._list_types(pool)
+        self._types, self._prices = types, PriceList.from_offers(types)
         return requeue_after(EVERY)
 
-    async def _list_prices(self, pool: NodePool) -> dict[Offer, float]:
+    async def _list_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
         try:
-            types = await self._cloud.list_instance_types(pool)
+            return await self._cloud.list_instance_types(pool)
         except DovetailError:
             # What was known before is better than nothing.
             ERRORS.labels(pool.name).inc()
-            return self._prices.get(pool.name, {})
-        return {
-            (each.name, offering.zone, offering.capacity_type): offering.price
-            for each in types
-            for offering in each.offerings
-        }
+            return self._types.get(pool.name, ())
 
     def find_price(self, claim: NodeClaim) -> float | None:
         """What the node of a NodeClaim costs an hour, as far as the price lists say."""
-        about = claim.labels
-        offer = tuple(about.get(k, "") for k in (labels.INSTANCE_TYPE, labels.ZONE, labels.CAPACITY_TYPE))
-        return self._prices.get(about.get(labels.NODEPOOL, ""), {}).get((offer[0], offer[1], offer[2]))
+        return self._prices.find_price(claim.labels.get(labels.NODEPOOL, ""), claim.labels)
 
     def report(self) -> None:
-        for name in self._prices:
+        for name in self._types:
             self._cost.add({"nodepool": name}, 0.0)
         for tracked in self._cluster:
             if tracked.claim is None or tracked.deleting:

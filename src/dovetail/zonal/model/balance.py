@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from dovetail.api import labels, predicates
-from dovetail.disruption.candidates import find_running_price
+from dovetail.scheduling.bill import PriceList, bill_nodes
 from dovetail.scheduling.model.snapshot import Snapshot
 
 __all__ = ["ZoneBalance", "measure_balance"]
@@ -39,8 +39,6 @@ def measure_balance(snapshot: Snapshot) -> ZoneBalance:
     """The cluster as it lies now. Every zone that could be bought in counts, also one without a node."""
     nodes = Counter[str](dict.fromkeys(_list_sold_zones(snapshot), 0))
     pods: Counter[str] = Counter()
-    dollars: dict[str, float] = {}
-    types = {each.name: each for catalog in snapshot.catalogs for each in catalog}
     for state in snapshot.nodes:
         known = state.node.labels if state.node is not None else {}
         zone = known.get(labels.ZONE, "")
@@ -48,8 +46,7 @@ def measure_balance(snapshot: Snapshot) -> ZoneBalance:
             continue
         nodes[zone] += 1
         pods[zone] += sum(map(predicates.is_reschedulable, state.pods))
-        price = find_running_price(known, types.get(known.get(labels.INSTANCE_TYPE, "")))
-        dollars[zone] = dollars.get(zone, 0.0) + price
+    dollars = bill_nodes(snapshot.nodes, PriceList.from_snapshot(snapshot)).sum_by("zone")
     return ZoneBalance(dict(nodes), dict(pods), dollars)
 
 
