@@ -402,6 +402,8 @@ def test_the_dashboard_reads_and_nothing_else() -> None:
 
     assert {verb for each in verbs.values() for verb in each} == {"get", "list", "watch"}
     assert not {"secrets", "configmaps"} & verbs.keys()
+    # It plans with the settings of the controller, which its leader writes on its Lease.
+    assert verbs["leases.coordination.k8s.io"] == {"list"}
     policy = by_name(objects, "NetworkPolicy", "karpenter-dashboard")["spec"]
     assert (policy["ingress"], policy["policyTypes"]) == ([], ["Ingress"])
 
@@ -412,7 +414,7 @@ def test_the_shadow_reads_as_the_dashboard_does_and_takes_no_lease() -> None:
     verbs = allowed(by_name(objects, "ClusterRole", "karpenter-shadow"))
 
     assert {verb for each in verbs.values() for verb in each} == {"get", "list", "watch"}
-    assert not {"secrets", "configmaps", "leases"} & verbs.keys()
+    assert not {"secrets", "configmaps"} & verbs.keys()
     assert verbs == allowed(
         by_name(rendered({"dashboard": {"enabled": True}}), "ClusterRole", "karpenter-dashboard")
     )
@@ -432,7 +434,7 @@ def test_the_recorder_reads_the_cluster_and_writes_to_its_volume_alone() -> None
     assert set().union(*verbs.values()) == {"get", "list", "watch"}
     board = rendered({"dashboard": {"enabled": True}})
     seen = allowed(by_name(board, "ClusterRole", "karpenter-dashboard"))
-    assert verbs == {**seen, "leases.coordination.k8s.io": {"list"}}
+    assert verbs == seen
     assert not [each for each in of_part(objects, "recorder") if each["kind"] in ("Role", "Service")]
     spec, main = pod(objects, "recorder"), container(objects, "recorder")
     assert deployment(objects, "recorder")["spec"]["strategy"] == {"type": "Recreate"}

@@ -33,6 +33,7 @@ GUIDES = (
     "dashboard",
     "see-what-it-would-save",
     "pull-request-gate",
+    "bill",
     "troubleshooting",
     "uninstall",
 )

@@ -7,23 +7,23 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from dovetail.api.pod import Pod
-from dovetail.app.cluster_source import ClusterSource
 from dovetail.app.dashboard_watch import build_picture
-from dovetail.cli.plan import _read_world
-from dovetail.cli.views.world_source import WorldSource
+from dovetail.cli.views.file_plans import FilePlanner
+from dovetail.cli.views.world_files import WorldReader
 from dovetail.scheduling.model.snapshot import Snapshot
 from dovetail.web import Picture
 from support.seen_clusters import see
 
 __all__ = ["busy", "disrupted", "pictured"]
 
-NOWHERE = WorldSource(live=False, snapshot="", recording="", at="", where=ClusterSource())
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "disruption.yaml"
 
 
 def disrupted() -> Snapshot:
     """The cluster of the guide to disruption: three nodes would go and three stay."""
-    return _read_world([str(EXAMPLE)], NOWHERE, ("", ""), altered=False).snapshot
+    reader = WorldReader()
+    reader.read_files([str(EXAMPLE)])
+    return FilePlanner(reader, "", "", quick=True).build_snapshot()
 
 
 def busy(*pods: Pod) -> Snapshot:

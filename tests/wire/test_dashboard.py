@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import signal
 from pathlib import Path
@@ -28,6 +29,38 @@ async def test_a_snapshot_is_shown_without_a_cluster(tmp_path: Path) -> None:
 
     assert {row["name"] for row in nodes} == {"idle", "stale", "roomy", "guarded", "busy", "pinned"}
     assert len(decisions) == 3
+
+
+async def test_a_change_stands_beside_the_cluster_as_manifests_or_as_printed(
+    tmp_path: Path,
+) -> None:
+    world, change, printed = (tmp_path / name for name in ("world.json", "change.yaml", "printed.json"))
+    world.write_bytes(encode_world(disrupted()))
+    change.write_text(POOL)
+    asked = ("--snapshot", str(world), "--change", str(change))
+    plan = dovetail("plan", *asked, "-o", "json")
+    assert plan.code in (0, 3), plan.err
+    printed.write_text(plan.out)
+
+    async with dashboard(tmp_path, *asked) as address, aiohttp.ClientSession() as session:
+        applied = await twin(address, "change")
+        async with session.get(f"{address}nodes") as answer:
+            assert '<a href="change">Change</a>' in await answer.text()
+    async with dashboard(tmp_path, "--snapshot", str(world), "--change", str(printed)) as address:
+        shown = await twin(address, "change")
+    async with dashboard(tmp_path, "--snapshot", str(world)) as address, aiohttp.ClientSession() as session:
+        async with session.get(f"{address}change.json") as answer:
+            assert answer.status == 404
+        async with session.get(f"{address}nodes") as answer:
+            assert "Change</a>" not in await answer.text()
+
+    told = json.loads(plan.out)
+    assert applied == shown
+    assert applied["facts"]["hourlyAfter"] == told["hourlyAfter"]
+    assert [row["pod"] for row in applied["pods"] if row["becomes"] == "unschedulable"] == (
+        told["newlyUnschedulable"]
+    )
+    assert {row["pod"]: row["nearest"] for row in applied["pods"] if row["nearest"]} == told["nearest"]
 
 
 async def test_a_live_cluster_is_followed(tmp_path: Path) -> None:
@@ -102,6 +135,7 @@ def test_a_dashboard_that_cannot_be_is_said_before_the_cluster_is(tmp_path: Path
         (("--kubeconfig", "/nonexistent"), "/nonexistent"),
         (("--snapshot", "/nonexistent"), "/nonexistent"),
         (("--snapshot", "x", "--context", "y"), "exclude each other"),
+        (("--delete", "gizmo/x"), "a plan depends on no gizmo"),
     ],
 )
 def test_what_cannot_be_shown_is_one_sentence(arguments: tuple[str, ...], told: str) -> None:
@@ -110,3 +144,22 @@ def test_what_cannot_be_shown_is_one_sentence(arguments: tuple[str, ...], told: 
     assert ended.code in (1, 2)
     assert told in ended.err
     assert len(ended.err.strip().splitlines()) == 1
+
+
+def test_part_of_what_a_plan_printed_is_no_change(tmp_path: Path) -> None:
+    (tmp_path / "part.json").write_text('{"hourlyBefore": 1.0, "nodes": [{"pool": 3}]}')
+    ended = dovetail("dashboard", "--change", str(tmp_path / "part.json"))
+
+    assert ended.code == 1
+    assert "part.json: this is not all that `dovetail plan --change … -o json` prints: " in ended.err
+    assert len(ended.err.strip().splitlines()) == 1
+
+
+def test_a_change_of_what_is_not_there_is_told_before_the_page(tmp_path: Path) -> None:
+    world = tmp_path / "world.json"
+    world.write_bytes(encode_world(disrupted()))
+    ended = dovetail("dashboard", "--snapshot", str(world), "--delete", "nodepool/nowhere")
+
+    assert ended.code == 1
+    assert "The change cannot be applied to this cluster" in ended.err
+    assert "Traceback" not in ended.err

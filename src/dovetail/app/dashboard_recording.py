@@ -8,7 +8,7 @@ from collections import OrderedDict
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from dovetail.app.dashboard_watch import build_picture, list_new_decisions
+from dovetail.app.dashboard_watch import DescribeChange, add_change, build_picture, list_new_decisions
 from dovetail.app.recordings import see_look
 from dovetail.errors import BadInput
 from dovetail.history.asking import parse_moment
@@ -31,8 +31,10 @@ REMEMBERED = timedelta(hours=24)
 class RecordedCluster:
     """The looks of a recording by their times, and a picture of each; times are found without Situations."""
 
-    def __init__(self, reader: RecordingReader, name: str) -> None:
-        self._reader, self._name = reader, name
+    def __init__(
+        self, reader: RecordingReader, name: str, describe_change: DescribeChange | None = None
+    ) -> None:
+        self._reader, self._name, self._describe_change = reader, name, describe_change
         self._looks: list[datetime] = []
         self._records: list[DecisionRecord] = []
         for segment in reader.segments:
@@ -77,6 +79,7 @@ class RecordedCluster:
         look = self._reader.at(at)
         seen = see_look(self._reader, look)
         picture = build_picture(seen, self._name, live=False, cache=self._cache)
+        picture = add_change(picture, seen, self._describe_change)
         decisions = tuple(list_new_decisions(None, picture))
         return replace(picture, decisions=decisions, history=self._remember(at))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from random import Random
@@ -34,9 +34,12 @@ from dovetail.scheduling.missing_resources import describe_decision
 from dovetail.scheduling.model import state_node as states
 from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.reasons import Decision
-from dovetail.web import Dashboard, Moment, Picture
+from dovetail.web import ChangeDocument, Dashboard, Moment, Picture
 
-__all__ = ["ClusterWatcher", "build_picture"]
+__all__ = ["ClusterWatcher", "DescribeChange", "add_change", "build_picture"]
+
+# What a change would alter in a cluster; BadInput where it cannot be applied to it.
+DescribeChange = Callable[[SeenCluster], ChangeDocument]
 
 # So long passes between two looks, whatever changes; and at most so long, for budgets follow the clock.
 SOONEST, LATEST = 1.0, 60.0
@@ -79,6 +82,17 @@ def build_picture(
         moments,
         problems=problems,
     )
+
+
+def add_change(picture: Picture, seen: SeenCluster, describe: DescribeChange | None) -> Picture:
+    """The picture with what a change would alter; where it cannot be applied now, with a word about that."""
+    if describe is None:
+        return picture
+    try:
+        return replace(picture, change=describe(seen))
+    except BadInput as error:
+        told = f"The change cannot be applied to this cluster: {error}."
+        return replace(picture, problems=(*picture.problems, told))
 
 
 def _describe_pods(found: SolvedPlan) -> Iterator[tuple[str, str]]:
@@ -148,7 +162,10 @@ class ClusterContact:
 class ClusterWatcher:
     """A live cluster: its caches, kept up to date, and a picture whenever they have changed."""
 
-    def __init__(self, cluster: LiveCluster, board: Dashboard) -> None:
+    def __init__(
+        self, cluster: LiveCluster, board: Dashboard, describe_change: DescribeChange | None = None
+    ) -> None:
+        self._describe_change = describe_change
         self._cluster, self._board = cluster.connection.server, board
         self._sight = cluster.sight
         self._shifts, self._events = Informer(ZoneShift), Informer(CoreV1Event)
@@ -279,9 +296,10 @@ class ClusterWatcher:
         shifts, moments = tuple(self._shifts), tuple(_list_moments(self._events))
         situation = await take_situation(self._sight, shifts, remarks.append)
         problems = (*self._list_lasting_problems(), *dict.fromkeys(remarks))
+        seen = SeenCluster(situation, settings=self._sight.settings)
         picture = await asyncio.to_thread(
             build_picture,
-            SeenCluster(situation, settings=self._sight.settings),
+            seen,
             self._cluster,
             live=True,
             shifts=shifts,
@@ -289,6 +307,7 @@ class ClusterWatcher:
             problems=problems,
             cache=self._cache,
         )
+        picture = await asyncio.to_thread(add_change, picture, seen, self._describe_change)
         self._decisions.extendleft(list_new_decisions(self._last, picture))
         self._last = picture
         return replace(picture, decisions=tuple(self._decisions), history=self._history.remembered)

@@ -38,6 +38,8 @@ SEEN: shapes.Rules = (
     ("storage.k8s.io", ("storageclasses", "csinodes", "volumeattachments"), READ),
     ("apps", ("daemonsets", "deployments", "replicasets", "statefulsets"), READ),
     ("policy", ("poddisruptionbudgets",), READ),
+    # The settings that the leader decides by stand on its Lease.
+    ("coordination.k8s.io", ("leases",), ("list",)),
 )
 
 

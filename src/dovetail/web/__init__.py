@@ -4,13 +4,14 @@ It decides nothing and writes nothing. A view turns a picture of the cluster int
 or JSON, so that neither can say what the other does not.
 """
 
-from dovetail.picture import Moment, Picture
+from dovetail.picture import ChangeDocument, Moment, Picture
 from dovetail.web.app import Dashboard, ShownCluster
 from dovetail.web.page import WebPage, build_document
 from dovetail.web.render import RecordedTimes
 from dovetail.web.views import find_page
 
 __all__ = [
+    "ChangeDocument",
     "Dashboard",
     "Moment",
     "Picture",

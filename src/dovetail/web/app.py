@@ -16,7 +16,7 @@ from aiohttp import web
 
 from dovetail import __version__
 from dovetail.errors import BadInput
-from dovetail.picture import Picture
+from dovetail.picture import Picture, SeenShadow
 from dovetail.web.page import WebPage, build_document
 from dovetail.web.render import PageFrame, RecordedTimes, render_inside, render_page, render_problem
 from dovetail.web.views import find_page
@@ -144,9 +144,14 @@ class Dashboard:
     """The latest picture, or those of a recording, and everybody who looks at it."""
 
     def __init__(
-        self, shown: ShownCluster, hosts: Iterable[str] = (), recorded: RecordedPictures | None = None
+        self,
+        shown: ShownCluster,
+        hosts: Iterable[str] = (),
+        recorded: RecordedPictures | None = None,
+        shadow: Callable[[], SeenShadow] | None = None,
     ) -> None:
         self._recorded = recorded
+        self._shadow = shadow
         self._shown, self._hosts = shown, LOOPBACK | {host.lower() for host in hosts}
         self._picture: Picture | None = None
         self._trouble = ""
@@ -221,6 +226,8 @@ class Dashboard:
                 picture = await self._recorded.find_picture(times.at)
             except BadInput as error:
                 return _encode_json({"error": str(error)}, 400) if twin else _refuse(str(error))
+        if picture is not None and self._shadow is not None and path == "shadow":
+            picture = replace(picture, shadow=self._shadow())
         page = self._find_page(picture, path, asked)
         if twin:
             return self._answer_json(page, path)
@@ -259,7 +266,20 @@ class Dashboard:
         if picture is not None and not picture.live:
             as_of = f"of {picture.now:%Y-%m-%d %H:%M} UTC"
         stale = self._stale.sentence if self._stale else ""
-        return PageFrame(path, self._shown.cluster, as_of, self._shown.live, __version__, stale, query, times)
+        changed = picture is not None and picture.change is not None
+        shown = self._shown
+        return PageFrame(
+            path,
+            shown.cluster,
+            as_of,
+            shown.live,
+            __version__,
+            stale,
+            query,
+            times,
+            changed,
+            self._shadow is not None,
+        )
 
 
 def _strip_port(host: str) -> str:

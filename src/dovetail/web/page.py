@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from dovetail.scheduling.model.resources import convert_to_quantities
+from dovetail.web.chart import WebChart
 
 __all__ = ["Cell", "Fact", "FilterLink", "FilterRow", "Tile", "WebPage", "WebTable", "build_document"]
 
 Tone = Literal["", "good", "warn", "bad", "quiet"]
-HOURS_A_MONTH = 730
 BYTES = frozenset(("memory", "ephemeral-storage"))
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
@@ -88,6 +88,7 @@ class WebPage:
     tiles: tuple[Tile, ...] = ()
     remarks: tuple[str, ...] = ()
     filters: tuple[FilterRow, ...] = ()
+    charts: tuple[WebChart, ...] = ()
 
 
 def build_document(page: WebPage) -> dict[str, Any]:
@@ -95,6 +96,11 @@ def build_document(page: WebPage) -> dict[str, Any]:
     found: dict[str, Any] = {"title": page.title, "sentence": page.sentence, "remarks": list(page.remarks)}
     if page.facts:
         found["facts"] = {fact.key: fact.cell.value for fact in page.facts}
+    for chart in page.charts:
+        found[chart.key] = {
+            path.name: [{"at": at.isoformat(), "value": value} for at, value in path.points]
+            for path in chart.paths
+        }
     for table in page.tables:
         keys = [key for key, _ in table.columns]
         found[table.key] = [dict(zip(keys, (cell.value for cell in row), strict=True)) for row in table.rows]

@@ -10,6 +10,7 @@ from html import escape
 from importlib.resources import files
 from string import Template
 
+from dovetail.web.chart import render_chart
 from dovetail.web.page import Cell, Fact, FilterRow, Tile, WebPage, WebTable
 
 __all__ = ["PageFrame", "RecordedTimes", "render_inside", "render_page", "render_problem"]
@@ -25,6 +26,7 @@ MENU = (
     ("events", "Events"),
     ("history", "History"),
 )
+CHANGE, SHADOW = ("change", "Change"), ("shadow", "Shadow")
 ON = ' class="chosen" aria-current="true"'
 STATE_CLASSES = {"live": "live", "stale": "live lost", "a snapshot": "still", "a recording": "still"}
 # A browser with more rows than this is of no use to anybody; the JSON twin has them all.
@@ -62,6 +64,10 @@ class PageFrame:
     # What was asked after the path.
     query: str = ""
     times: RecordedTimes | None = None
+    # Whether there is a change to be shown.
+    changed: bool = False
+    # Whether there is a shadow to be shown.
+    shadowed: bool = False
 
     @property
     def state(self) -> str:
@@ -112,6 +118,7 @@ def render_inside(page: WebPage, frame: PageFrame) -> str:
         f'<a class="twin" href="{escape(twin)}">JSON</a></header>',
         *_render_facts(page.facts, frame),
         *_render_tiles(page.tiles, frame),
+        *(part for chart in page.charts for part in render_chart(chart)),
         *(f'<p class="remark">{escape(each)}</p>' for each in page.remarks),
         *_render_filters(page.filters, frame),
         *(part for table in page.tables for part in _render_table(table, frame)),
@@ -121,7 +128,8 @@ def render_inside(page: WebPage, frame: PageFrame) -> str:
 
 def _render_menu(frame: PageFrame) -> Iterable[str]:
     here = (frame.path or "overview").partition("/")[0]
-    for path, title in MENU:
+    asked = ((CHANGE, frame.changed), (SHADOW, frame.shadowed))
+    for path, title in (*MENU, *(each for each, there in asked if there)):
         current = ' aria-current="page"' if path == here else ""
         yield f'<a href="{escape(frame.link_to(path))}"{current}>{escape(title)}</a>'
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from dovetail.picture import Picture
 from dovetail.web.page import WebPage
+from dovetail.web.views.change import build_change_page
 from dovetail.web.views.disruption import build_disruption_page
 from dovetail.web.views.history import build_history_page, build_past_page
 from dovetail.web.views.nodes import build_node_page, build_nodes_page
@@ -13,9 +14,15 @@ from dovetail.web.views.overview import build_events_page, build_overview_page
 from dovetail.web.views.plan import build_plan_page
 from dovetail.web.views.pods import build_pod_page, build_pods_page
 from dovetail.web.views.pools import build_pool_page, build_pools_page
+from dovetail.web.views.shadow import build_shadow_page
 from dovetail.web.views.shifts import build_shifts_page
 
-__all__ = ["MENU", "find_page"]
+__all__ = ["CHANGE", "MENU", "SHADOW", "find_page"]
+
+# In the menu where somebody asked about a change.
+CHANGE = "change"
+# In the menu where a shadow is followed, or a recording is shown.
+SHADOW = "shadow"
 
 MENU: dict[str, Callable[[Picture], WebPage]] = {
     "overview": build_overview_page,
@@ -38,11 +45,15 @@ ONE: dict[str, Callable[[Picture, str], WebPage | None]] = {
 def find_page(picture: Picture, path: str, asked: Mapping[str, str] | None = None) -> WebPage | None:
     """The page at a path such as `nodes` or `nodes/a-node`; None where there is none.
 
-    `asked` is what stands after the path; only a history can be asked something.
+    `asked` is what stands after the path; only a history and a shadow can be asked something.
     """
     first, _, rest = path.strip("/").partition("/")
     if first == "history" and not rest and asked:
         return build_history_page(picture, asked)
+    if path.strip("/") == SHADOW:
+        return build_shadow_page(picture, asked or {})
+    if path.strip("/") == CHANGE:
+        return build_change_page(picture)
     if not rest:
         view = MENU.get(first or "overview")
         return None if view is None else view(picture)

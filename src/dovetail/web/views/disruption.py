@@ -7,9 +7,9 @@ from datetime import timedelta
 
 from dovetail.disruption.command import Command
 from dovetail.picture import Picture
+from dovetail.scheduling.bill import HOURS_A_MONTH
 from dovetail.settings import durations
 from dovetail.web.page import (
-    HOURS_A_MONTH,
     Cell,
     Fact,
     Tone,

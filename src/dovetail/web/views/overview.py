@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dovetail.picture import Moment, Picture
+from dovetail.scheduling.bill import HOURS_A_MONTH, Bill
 from dovetail.scheduling.model import state_node as states
 from dovetail.web.page import (
-    HOURS_A_MONTH,
     Cell,
     Fact,
     WebPage,
@@ -44,19 +44,24 @@ def build_overview_page(picture: Picture) -> WebPage:
 
 
 def _build_facts(picture: Picture, stuck: int) -> tuple[Fact, ...]:
-    price, saved = sum(picture.prices.values()), picture.survey.savings
+    price, saved = picture.bill.total, picture.survey.savings
     ours = sum(bool(states.read_pool_name(each)) for each in picture.nodes)
     cpu, memory = (picture.sum_load(name, *picture.nodes) for name in ("cpu", "memory"))
     waiting = number_cell(picture.pending, tone="bad" if stuck else "warn" if picture.pending else "good")
     commands = format_count(len(picture.survey.commands), "command")
     return (
         Fact("nodes", "Nodes", number_cell(len(picture.nodes)), f"{ours} of pools"),
-        Fact("price", "Price an hour", price_cell(price, 2), f"${price * HOURS_A_MONTH:,.0f} a month"),
+        Fact("price", "Price an hour", price_cell(price, 2), _describe_price(picture.bill)),
         Fact("cpu", "CPU requested", share_cell(cpu.share), describe_load("cpu", cpu)),
         Fact("memory", "Memory requested", share_cell(memory.share), describe_load("memory", memory)),
         Fact("waiting", "Pending pods", waiting, f"{stuck} unschedulable" if stuck else "all schedulable"),
         Fact("savings", "Could be saved", price_cell(saved, 2), f"an hour, by {commands}"),
     )
+
+
+def _describe_price(bill: Bill) -> str:
+    monthly = f"${bill.total * HOURS_A_MONTH:,.0f} a month"
+    return f"{monthly}, {len(bill.unpriced)} without a price" if bill.unpriced else monthly
 
 
 def _describe_pending(picture: Picture, stuck: int) -> str:

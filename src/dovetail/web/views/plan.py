@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from math import isinf
 
 from dovetail.picture import Picture
-from dovetail.scheduling.bill import sum_known_prices
+from dovetail.scheduling.bill import HOURS_A_MONTH, sum_known_prices
 from dovetail.scheduling.model.plan import PlannedNode
 from dovetail.web.page import (
-    HOURS_A_MONTH,
     Cell,
     Fact,
     WebPage,
