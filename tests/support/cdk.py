@@ -120,7 +120,13 @@ def stacks() -> dict[str, Json]:
     KarpenterAddOn().deploy(ClusterInfo(cluster("plain"), "1.31"))
     _account(cdk.Stack(app, "account"), "demo")
     _account(cdk.Stack(app, "living"), CLUSTER)
-    _account(cdk.Stack(app, "telling"), "demo", decision_log="s3://trail/prod", notifications=SINKS)
+    _account(
+        cdk.Stack(app, "telling"),
+        "demo",
+        decision_log="s3://trail/prod",
+        recording="s3://looks/prod",
+        notifications=SINKS,
+    )
     _bus(cdk.Stack(app, "bus"))
     assembly = app.synth()
     return {each.stack_name: each.template for each in assembly.stacks}

@@ -160,8 +160,15 @@ def build_world(seed: int) -> Json:
 
 
 def build_change(seed: int) -> tuple[Json, list[str]]:
-    """Objects to apply to such a world, and what to delete of it."""
+    """Objects to apply to such a world, and what to delete of it: drawn until there is some of either."""
     chance = Random(f"change {seed}")
+    while True:
+        objects, deleted = _draw_change(chance)
+        if objects["items"] or deleted:
+            return objects, deleted
+
+
+def _draw_change(chance: Random) -> tuple[Json, list[str]]:
     objects: list[Json] = []
     deleted: list[str] = []
     for _ in range(chance.choice([1, 1, 2, 3])):

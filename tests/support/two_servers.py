@@ -100,7 +100,7 @@ class Api:
             return text.replace(self.namespace, "{ns}").replace(self.run, "{run}")
         return answer
 
-    async def until(self, path: str, holds: Callable[[Any], bool], seconds: float = 20.0) -> Any:
+    async def until(self, path: str, holds: Callable[[Any], bool], seconds: float = 120.0) -> Any:
         """Read again and again until something holds; leaves no line."""
         answer: Any = None
         for _ in range(int(seconds * 20)):

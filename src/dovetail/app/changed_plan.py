@@ -22,19 +22,19 @@ from dovetail.disruption.methods.drift import choose_drift
 from dovetail.disruption.methods.drift_waves import DriftWaves, plan_waves
 from dovetail.disruption.policy import read_default_annotations
 from dovetail.disruption.situation import Situation
+from dovetail.scheduling.bill import PriceList
 from dovetail.scheduling.fleet_cost import (
+    bill_running_nodes,
     compute_fleet_floor,
-    count_unpriced_nodes,
     find_node_price,
-    index_prices,
-    sum_running_prices,
 )
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.snapshot import Snapshot
 from dovetail.settings import Settings
 from dovetail.state.changed_pods import WorldChange
-from dovetail.state.changes import KnownWorld, SnapshotChange, apply_change, drain_nodes
+from dovetail.state.changed_pools import KnownWorld
+from dovetail.state.changes import SnapshotChange, apply_change, drain_nodes
 from dovetail.state.nodepool_change import DriftForecast
 from dovetail.zonal.model.manifest_shifts import exclude_offerings, find_shifted_zones, index_zones
 from dovetail.zonal.model.rehearsal import WARM_UP
@@ -91,13 +91,15 @@ class ChangedPlan:
     @property
     def hourly(self) -> tuple[float, float]:
         """The whole bill before and after: nodes that run and stay, and new ones."""
-        stays = sum_running_prices(self.after.snapshot, self.leaving)
-        return self.before.price + sum_running_prices(self.before.snapshot), self.after.price + stays
+        stays = bill_running_nodes(self.after.snapshot, self.leaving).total
+        return self.before.price + bill_running_nodes(self.before.snapshot).total, self.after.price + stays
 
     @property
     def peak_hourly(self) -> float:
         """The bill while rollouts have old and new pods side by side; 0 without a rollout."""
-        return self.peak.price + sum_running_prices(self.peak.snapshot) if self.peak is not None else 0.0
+        if self.peak is None:
+            return 0.0
+        return self.peak.price + bill_running_nodes(self.peak.snapshot).total
 
     @property
     def evicted(self) -> tuple[str, ...]:
@@ -164,7 +166,7 @@ def plan_change(
 
 
 def _tell_prices(snapshot: Snapshot) -> Iterable[str]:
-    unknown = count_unpriced_nodes(snapshot)
+    unknown = len(bill_running_nodes(snapshot).unpriced)
     if unknown:
         nodes = f"{unknown:,} running node{'s' if unknown > 1 else ''}"
         yield f"the price of {nodes} is not known and counts as 0"
@@ -202,7 +204,7 @@ def close_shifted_zones(
 def _list_held(before: DisruptionInput, after: DisruptionInput, drifted: set[str]) -> tuple[HeldNodes, ...]:
     """By budget, the nodes it blocks: those that drift, and those that it did not block before."""
     was = {(name, each.name) for name, each in _list_blocked(before)}
-    prices = index_prices(after.snapshot)
+    prices = PriceList.from_snapshot(after.snapshot)
     found: dict[str, list[BlockedNode]] = {}
     for budget, each in _list_blocked(after):
         if each.name in drifted or (budget, each.name) not in was:

@@ -45,6 +45,7 @@ SAME = timedelta(seconds=60)
 LATE = timedelta(minutes=30)
 """What they start within this time is only late; and what we leave is counted for so long, at most."""
 STANDS = timedelta(seconds=1)
+NO_REASON = "none is told: they started nothing"
 
 _BUDGETS = {BlockedReason.BUDGET, BlockedReason.RATE, BlockedReason.PAUSED}
 _KNOBS = {BlockedReason.SAVING, BlockedReason.PAYBACK, BlockedReason.RESTING, BlockedReason.UNBALANCED}
@@ -268,6 +269,8 @@ def _describe_stayed(wanted: _Wanted, ended: str, reason: DifferenceReason | Non
         at=began,
         reason=reason,
         why=f"{command.method.reason} ({command.method.kind}): {command.saving}",
+        their_reason=NO_REASON,
+        our_reason=f"{command.method.reason} ({command.method.kind}): {command.saving}",
         theirs=f"{wanted.name} stays ({wanted.theirs}, ${wanted.price:.4f}/h)",
         ours=f"it goes{beside}" + (f", and {describe_shapes(new)} comes" if new else ""),
         pool=wanted.pool,
@@ -299,6 +302,8 @@ def _describe_went(gone: _Gone, made: Mapping[str, BoughtNode], at: datetime) ->
         at=gone.at,
         reason=reason,
         why=why,
+        their_reason=gone.reason,
+        our_reason=why,
         theirs=f"{describe_shapes(group_shapes(gone.nodes))} goes ({gone.reason})"
         + (f", and {describe_shapes(new)} comes" if new else ""),
         ours="it stays",

@@ -7,10 +7,12 @@ makes it again within `DIP`, the demand never changed. Pods of DaemonSets and of
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
+
+from msgspec.structs import replace
 
 from dovetail.api import conditions
 from dovetail.api.meta import Record
@@ -24,11 +26,13 @@ __all__ = ["DemandChange", "DemandReader", "RecordedWorkload", "is_going"]
 
 # A pod that was evicted and is made again within this time was wanted all the while.
 DIP = timedelta(seconds=30)
+# What differs is recorded at most ten seconds later: so long before it was, when nobody tells.
+UNSEEN = timedelta(seconds=5)
 # A pod that is without a node for longer has waited.
 LONG_WAIT, IN_VAIN = timedelta(seconds=60), timedelta(minutes=5)
 # Owners whose pods are all alike, so that a number tells all of them.
 COUNTED = ("ReplicaSet", "ReplicationController")
-JOB = "Job"
+JOB, BARE = "Job", "Pod"
 _PENDING = ""
 
 
@@ -79,6 +83,13 @@ class _EvictedPod:
     since: datetime
 
 
+class _DemandStep(NamedTuple):
+    """A change; of a workload that is a number, by how many pods more."""
+
+    change: DemandChange
+    more: int = 0
+
+
 @dataclass(slots=True)
 class DemandReader:
     """Reads looks in their order and tells what changed in the demand from one to the next."""
@@ -99,34 +110,51 @@ class DemandReader:
         default_factory=dict
     )
     _evicted: list[_EvictedPod] = field(default_factory=list)
-    _told: dict[RecordedWorkload, tuple[int, Pod]] = field(default_factory=dict)
+    _told: dict[RecordedWorkload, int] = field(default_factory=dict)
+    _last: datetime | None = None
 
     def read_look(self, at: datetime, situation: Situation) -> list[DemandChange]:
-        """What changed since the look before; of the first look, everything."""
+        """What changed since the look before, each at its own time; of the first look, everything."""
         snapshot = situation.snapshot
         self._first = self._first or at
         gone, come = self._find_changed(snapshot)
         going = {views.read_name(state) for state in snapshot.nodes if is_going(state)}
         there = {views.read_name(state) for state in snapshot.nodes}
-        changes: list[DemandChange] = []
-        touched: dict[RecordedWorkload, Pod] = {}
-        for uid in gone.keys() - come.keys():
-            self._end_pod(at, self.pods.pop(uid), going, there, changes, touched)
-        for uid, (source, pod) in come.items():
+        steps: list[_DemandStep] = []
+        ended = _find_ended(snapshot, gone) if gone else {}
+        newest = max((_rank_by_age(pod, at)[0] for _, pod in come.values()), default=at - UNSEEN)
+        for uid in [uid for uid in gone if uid not in come]:
+            # Where nobody tells: a while before the look, and after those that came in its place.
+            since = self._limit_time(ended.get(uid) or max(at - UNSEEN, newest), at)
+            steps += self._end_pod(since, self.pods.pop(uid), going, there)
+        for uid, (source, pod) in sorted(come.items(), key=lambda each: _rank_by_age(each[1][1], at)):
             known = self.pods.get(uid)
             if known is not None:
                 self._update_pod(at, known, source, pod)
                 continue
-            self._begin_pod(at, uid, source, pod, changes, touched)
-        self._forget_evicted(at, changes, touched)
-        for workload, pod in touched.items():
-            waiting = sum(each.seen.workload == workload for each in self._evicted)
-            wanted = self.counts.get(workload, 0) + waiting
-            if self._told.get(workload, (0, pod))[0] != wanted:
-                self._told[workload] = wanted, pod
-                changes.append(DemandChange(at=at, what="scale", workload=workload, pod=pod, count=wanted))
+            steps += self._begin_pod(at, uid, source, pod)
+        steps += self._forget_evicted(at)
+        self._last = at
+        return self._list_changes(steps)
+
+    def _limit_time(self, time: datetime, at: datetime) -> datetime:
+        """A time that an object tells, between the look before and this one."""
+        return min(max(time, self._last), at) if self._last is not None else at
+
+    def _list_changes(self, steps: list[_DemandStep]) -> list[DemandChange]:
+        """The steps in the order of their times; those of a workload at one time are one change."""
         order = {"go": 0, "scale": 1, "come": 2}
-        return sorted(changes, key=lambda each: (order[each.what], each.workload, each.slot))
+        found: dict[object, DemandChange] = {}
+        for step in sorted(steps, key=lambda each: (each.change.at, order[each.change.what])):
+            change, workload = step.change, step.change.workload
+            if change.what != "scale":
+                found[id(step)] = change
+                continue
+            before = self._told.get(workload, 0)
+            self._told[workload] = before + step.more
+            if step.more:
+                found[workload, change.at] = replace(change, count=before + step.more)
+        return list(found.values())
 
     def _find_changed(self, snapshot: Snapshot) -> tuple[dict[str, Pod], dict[str, tuple[str, Pod]]]:
         """Pods that left a place and pods that came to one, as far as places changed at all."""
@@ -148,15 +176,8 @@ class DemandReader:
             self._sources[name] = version, now
         return gone, come
 
-    def _begin_pod(
-        self,
-        at: datetime,
-        uid: str,
-        source: str,
-        pod: Pod,
-        changes: list[DemandChange],
-        touched: dict[RecordedWorkload, Pod],
-    ) -> None:
+    def _begin_pod(self, at: datetime, uid: str, source: str, pod: Pod) -> Iterator[_DemandStep]:
+        since = self._limit_time(pod.metadata.creation_timestamp or at, at)
         workload = self._find_workload(pod)
         seen = _SeenPod(pod, source, workload)
         self.pods[uid] = seen
@@ -164,15 +185,17 @@ class DemandReader:
         evicted = next((each for each in self._evicted if _is_successor(each.seen, seen)), None)
         if evicted is not None:
             self._evicted.remove(evicted)
+            self._count_eviction(evicted)
         if workload.kind in COUNTED:
             self.counts[workload] = self.counts.get(workload, 0) + 1
-            touched[workload] = pod
-            return
-        if evicted is not None:
+            if evicted is None:
+                yield _scale(since, workload, pod, 1)
+        elif evicted is not None:
             seen.slot = evicted.seen.slot
-            return
-        seen.slot = pod.full_name
-        changes.append(DemandChange(at=at, what="come", workload=workload, pod=pod, slot=seen.slot))
+        else:
+            seen.slot = pod.full_name
+            change = DemandChange(at=since, what="come", workload=workload, pod=pod, slot=seen.slot)
+            yield _DemandStep(change)
 
     def _update_pod(self, at: datetime, seen: _SeenPod, source: str, pod: Pod) -> None:
         seen.pod, seen.source = pod, source
@@ -183,28 +206,20 @@ class DemandReader:
                 self.waited += _find_bound_time(pod, at) - created > LONG_WAIT
 
     def _end_pod(
-        self,
-        at: datetime,
-        seen: _SeenPod,
-        going: set[str],
-        there: set[str],
-        changes: list[DemandChange],
-        touched: dict[RecordedWorkload, Pod],
-    ) -> None:
+        self, at: datetime, seen: _SeenPod, going: set[str], there: set[str]
+    ) -> Iterator[_DemandStep]:
         counted = seen.workload.kind in COUNTED
         created = seen.pod.metadata.creation_timestamp
         if not seen.source and created is not None and at - created >= IN_VAIN:
             self.in_vain[str(seen.workload)] = self.in_vain.get(str(seen.workload), 0) + 1
         if counted:
             self.counts[seen.workload] -= 1
-            touched[seen.workload] = seen.pod
         if seen.source and (seen.source in going or seen.source not in there):
             self._evicted.append(_EvictedPod(seen, at))
-            self.evictions += 1
-            if seen.workload.kind == JOB and seen.began is not None:
-                self.repeated_hours += max(at - seen.began, timedelta()) / timedelta(hours=1)
-        elif not counted:
-            changes.append(self._build_end(at, seen))
+        elif counted:
+            yield _scale(at, seen.workload, seen.pod, -1)
+        else:
+            yield _DemandStep(self._build_end(at, seen))
 
     def _build_end(self, at: datetime, seen: _SeenPod) -> DemandChange:
         work = None
@@ -213,21 +228,27 @@ class DemandReader:
             self.works[seen.slot] = work
         return DemandChange(at=at, what="go", workload=seen.workload, pod=seen.pod, slot=seen.slot, work=work)
 
-    def _forget_evicted(
-        self, at: datetime, changes: list[DemandChange], touched: dict[RecordedWorkload, Pod]
-    ) -> None:
-        """Pods that nobody made again are wanted no more."""
+    def _count_eviction(self, evicted: _EvictedPod) -> None:
+        seen = evicted.seen
+        self.evictions += 1
+        if seen.workload.kind == JOB and seen.began is not None:
+            self.repeated_hours += max(evicted.since - seen.began, timedelta()) / timedelta(hours=1)
+
+    def _forget_evicted(self, at: datetime) -> Iterator[_DemandStep]:
+        """Pods that nobody made again are wanted no more: their time had come, and they were not evicted."""
         for each in [each for each in self._evicted if at - each.since >= DIP]:
             self._evicted.remove(each)
+            if each.seen.workload.kind == BARE:  # which nobody makes again
+                self._count_eviction(each)
             if each.seen.workload.kind in COUNTED:
-                touched.setdefault(each.seen.workload, each.seen.pod)
+                yield _scale(at, each.seen.workload, each.seen.pod, -1)
             else:
-                changes.append(self._build_end(each.since, each.seen))
+                yield _DemandStep(self._build_end(each.since, each.seen))
 
     def _find_workload(self, pod: Pod) -> RecordedWorkload:
         owner = next((each for each in pod.metadata.owner_references if each.controller), None)
         if owner is None:
-            return RecordedWorkload("Pod", pod.namespace, pod.name)
+            return RecordedWorkload(BARE, pod.namespace, pod.name)
         if owner.kind not in COUNTED:
             return RecordedWorkload(owner.kind, pod.namespace, owner.name)
         shapes = self._shapes.setdefault((owner.kind, pod.namespace, owner.name), [])
@@ -237,6 +258,28 @@ class DemandReader:
                 return RecordedWorkload(owner.kind, pod.namespace, owner.name, number)
         shapes.append(known)
         return RecordedWorkload(owner.kind, pod.namespace, owner.name, len(shapes) - 1)
+
+
+def _scale(at: datetime, workload: RecordedWorkload, pod: Pod, more: int) -> _DemandStep:
+    return _DemandStep(DemandChange(at=at, what="scale", workload=workload, pod=pod), more)
+
+
+def _rank_by_age(pod: Pod, at: datetime) -> tuple[datetime, int]:
+    """Who came first; of those that came in one second, whom the API server wrote first."""
+    written = pod.metadata.resource_version
+    return pod.metadata.creation_timestamp or at, int(written) if written.isdecimal() else 0
+
+
+def _find_ended(snapshot: Snapshot, gone: Mapping[str, Pod]) -> dict[str, datetime]:
+    """When pods that are wanted no more were told to go, as far as they are still there to tell."""
+    found = {}
+    for pods in (snapshot.pods, *(state.pods for state in snapshot.nodes)):
+        for pod in pods:
+            ends = pod.metadata.deletion_timestamp
+            if ends is not None and (pod.uid or pod.full_name) in gone:
+                grace = timedelta(seconds=pod.metadata.deletion_grace_period_seconds or 0)
+                found[pod.uid or pod.full_name] = ends - grace
+    return found
 
 
 def _is_demand(pod: Pod) -> bool:

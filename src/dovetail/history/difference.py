@@ -67,7 +67,9 @@ class Difference(Record, frozen=True):
     """Two decisions in one Situation that part.
 
     `rate` is what ours costs less an hour, negative where it costs more, and `dollars` what that came to
-    while it lasted: an upper mark, as if each had been done alone. `about` names the nodes, or NodeClaims.
+    while it lasted: an upper mark, as if each had been done alone. `about` names the nodes, or NodeClaims. Of
+    a purchase, `attributed_by` says how its pods are known: by their autoscaler's event, or by the binding.
+    `their_reason` and `our_reason` are what each side says of its own decision; `why` is where the two part.
     """
 
     kind: DifferenceKind
@@ -86,6 +88,9 @@ class Difference(Record, frozen=True):
     dollars: float = 0.0
     until: datetime | None = None
     ended: str = ""
+    attributed_by: str = ""
+    their_reason: str = ""
+    our_reason: str = ""
 
     @property
     def sentence(self) -> str:

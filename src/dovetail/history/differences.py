@@ -50,6 +50,10 @@ class DifferenceTracker:
         self.consolidations.add_look(at, situation, self.purchases.replacements)
         self._last = at
 
+    def note_nomination(self, pod: str, claims: Iterable[str], at: datetime) -> None:
+        """The autoscaler said at this time that the pod waits for one of these NodeClaims, by its event."""
+        self.purchases.note_nomination(pod, claims, at)
+
     def skip_gap(self) -> None:
         """Nothing was watched since the last look: nothing is concluded from what differs at the next."""
         self.purchases.skip_gap()

@@ -15,83 +15,31 @@ from dovetail.api.meta import Record
 from dovetail.api.pod import Pod
 from dovetail.api.predicates import is_terminal, owned_by_daemonset, owned_by_node
 from dovetail.disruption.situation import Situation
+from dovetail.history.adopted_fleet import is_adopted
 from dovetail.history.difference import Difference, DifferenceSums, sum_differences
 from dovetail.history.differences import DifferenceTracker
 from dovetail.history.paid import PaidBill, PaidMeter
+from dovetail.history.record import DecisionRecord, RecordKind
 from dovetail.history.recording.reader import RecordedLook
 from dovetail.history.recording.segment import SegmentHead
+from dovetail.history.shadow_claim import PromiseCounts, ShadowClaim, TwinBill, build_claim
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.snapshot import StateNode
 
 __all__ = [
     "FORMAT",
-    "PromiseCounts",
     "PromiseMeter",
-    "ShadowClaim",
     "ShadowFold",
     "ShadowReport",
-    "TwinBill",
-    "TwinHour",
-    "build_claim",
+    "list_claims",
 ]
 
 FORMAT = "dovetail-shadow/1"
 LONG_WAIT = timedelta(seconds=60)
-LEAST_HOURS = 6.0
-"""Hours watched below which nothing is said about money."""
-WORST, WORST_DAYS, OF_DAYS = 0.05, 3, 7
-"""The model does not describe a cluster whose calibration is worse than this on so many of the last days."""
-
-
-class PromiseCounts(Record, frozen=True):
-    """What pods noticed: those that waited over a minute for a place, and those that were evicted."""
-
-    waited: int = 0
-    evictions: int = 0
-    budgets_broken: int = 0
-
-
-class TwinHour(Record, frozen=True):
-    """One hour of a twin, beside what was really paid in it."""
-
-    began: datetime
-    dollars: float = 0.0
-    paid: float = 0.0
-
-
-class TwinBill(Record, frozen=True):
-    """What a twin of the cluster came to, beside what was really paid in the same time."""
-
-    until: datetime
-    dollars: float
-    paid: float
-    node_hours: float = 0.0
-    promises: PromiseCounts = PromiseCounts()
-    hours: tuple[TwinHour, ...] = ()
-    unplaced: int = 0
-
-    def sum_days(self) -> dict[str, tuple[float, float]]:
-        """The dollars of each day, UTC, by its date: the twin's, and what was paid."""
-        days: dict[str, tuple[float, float]] = {}
-        for hour in self.hours:
-            day = f"{hour.began:%Y-%m-%d}"
-            twin, paid = days.get(day, (0.0, 0.0))
-            days[day] = twin + hour.dollars, paid + hour.paid
-        return days
-
-    @property
-    def share(self) -> float:
-        """How much more than reality it is, as a share of reality."""
-        return (self.dollars - self.paid) / self.paid if self.paid else 0.0
-
-
-class ShadowClaim(Record, frozen=True):
-    """What may be said of the twin: a share, how sure it is, or a sentence for why nothing is."""
-
-    share: float | None = None
-    certainty: float | None = None
-    calibration: float | None = None
-    sentence: str = ""
+WHOLE_FLEETS = (
+    "there are no NodePools here: whole fleets are compared and no decisions; machines are taken to be "
+    "launched 30 s before their nodes appear, and the calibration buys from the given NodePools, too"
+)
 
 
 class ShadowReport(Record, frozen=True):
@@ -113,6 +61,7 @@ class ShadowReport(Record, frozen=True):
     calibration: TwinBill | None = None
     claim: ShadowClaim = ShadowClaim()
     left_out: tuple[str, ...] = ()
+    whole_fleets: bool = False
     notes: tuple[str, ...] = ()
 
     def list_largest(self, most: int = 10) -> list[Difference]:
@@ -176,6 +125,7 @@ class ShadowFold:
         self.gaps = 0
         self._last: RecordedLook | None = None
         self._left_out: dict[str, None] = {}
+        self._whole = False
 
     def begin_segment(self, head: SegmentHead) -> None:
         """A segment begins; the one before it ended, or was torn."""
@@ -184,10 +134,21 @@ class ShadowFold:
         """One more look."""
         self.paid.add_look(look.at, look.situation)
         self.promises.add_look(look.at, look.situation)
-        self.differences.add_look(look.at, look.situation)
+        self._whole = self._whole or is_adopted(look.situation)
+        if not self._whole:
+            self.differences.add_look(look.at, look.situation)
         if self._last is None or look.situation.snapshot.nodes != self._last.situation.snapshot.nodes:
             self._left_out |= dict.fromkeys(_list_left_out(look.situation))
         self._last = look
+
+    def add_record(self, record: DecisionRecord) -> None:
+        """What was heard between looks: the end of a machine, or which NodeClaim a pod was nominated to."""
+        if record.kind is RecordKind.NODE_GONE:
+            for claim in list_claims(record):
+                self.paid.note_end(claim, record.time)
+        elif record.kind is RecordKind.POD_PLACED:
+            pod = record.subject.removeprefix("pod/")
+            self.differences.note_nomination(pod, list_claims(record), record.time)
 
     def end_segment(self, ended: datetime) -> None:
         """A segment ended as it should: until then nothing differed from its last look."""
@@ -206,7 +167,7 @@ class ShadowFold:
     ) -> ShadowReport:
         """What was found so far, with what the twins came to."""
         bill, last = self.paid.bill(), self._last
-        found = tuple(self.differences.list_differences(bill.until))
+        found = tuple(self.differences.list_differences(bill.until)) if not self._whole else ()
         snapshot = last.situation.snapshot if last is not None else None
         return ShadowReport(
             since=bill.since,
@@ -224,49 +185,29 @@ class ShadowFold:
             calibration=calibration,
             claim=build_claim(bill, twin, calibration),
             left_out=tuple(self._left_out),
-            notes=notes,
+            whole_fleets=self._whole,
+            notes=(*_describe_whole(last.situation if self._whole and last else None), *notes),
         )
 
 
-def build_claim(paid: PaidBill, twin: TwinBill | None, calibration: TwinBill | None) -> ShadowClaim:
-    """What may be said: nothing without a calibration, and no difference that is smaller than its error."""
-    hours = paid.watched_seconds / 3600
-    if hours < LEAST_HOURS:
-        return ShadowClaim(
-            sentence=f"{_tell_hours(hours)} are too short to say anything about money; at least 6 hours"
-        )
-    if twin is None or calibration is None:
-        return ShadowClaim(sentence="the twins have not caught up yet")
-    errors = {
-        day: abs(dollars - really) / really
-        for day, (dollars, really) in calibration.sum_days().items()
-        if really
-    }
-    worst = max(errors.values(), default=0.0)
-    last = sorted(errors)[-OF_DAYS:]
-    bad = [day for day in last if errors[day] > WORST]
-    if len(bad) >= min(WORST_DAYS, len(last)) and bad:
-        days = ", ".join(f"{day} ({errors[day]:.1%})" for day in bad)
-        return ShadowClaim(
-            certainty=worst,
-            calibration=worst,
-            sentence="the model does not describe this cluster well enough yet: its own bill for what was "
-            f"done is wrong by more than 5 % on {days}{_find_worst_hours(calibration)}",
-        )
-    if abs(twin.share) <= worst:
-        return ShadowClaim(certainty=worst, calibration=worst, sentence="no difference that can be told")
-    return ShadowClaim(share=twin.share, certainty=worst, calibration=worst)
+def list_claims(record: DecisionRecord) -> tuple[str, ...]:
+    """The names by which a record may mean a NodeClaim."""
+    kind, _, name = record.subject.partition("/")
+    return tuple(dict.fromkeys((*((name,) if kind == "claim" else ()), *record.names)))
 
 
-def _find_worst_hours(calibration: TwinBill) -> str:
-    """The hours in which the calibration fails most, as words."""
-    worst = sorted(calibration.hours, key=lambda each: -abs(each.dollars - each.paid))[:3]
-    told = ", ".join(f"{each.began:%Y-%m-%d %H}:00" for each in worst if each.dollars != each.paid)
-    return f", most of all at {told}" if told else ""
-
-
-def _tell_hours(hours: float) -> str:
-    return f"{hours * 60:.0f} minutes" if hours < 2 else f"{hours:.1f} hours"
+def _describe_whole(situation: Situation | None) -> tuple[str, ...]:
+    """What to know of a comparison of whole fleets; nothing where decisions are compared."""
+    if situation is None:
+        return ()
+    alone = [
+        state.node.labels.get(labels.INSTANCE_TYPE, "of no known type")
+        for state in situation.snapshot.nodes
+        if state.claim is None and state.node is not None
+    ]
+    kinds = ", ".join(sorted(set(alone)))
+    same = f"{len(alone)} nodes are the same in every world, for no given NodePool sells {kinds}"
+    return (WHOLE_FLEETS, *((same,) if alone else ()))
 
 
 def _list_left_out(situation: Situation) -> list[str]:

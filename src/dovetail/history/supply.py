@@ -151,10 +151,14 @@ def _is_ending(state: StateNode) -> bool:
 
 
 def _was_reclaimed(before: StateNode, after: StateNode | None, at: datetime) -> bool:
-    """Whether nobody chose to remove a node that goes."""
-    for state in (before, after):
-        if state is not None and (views.has_disruption_mark(state) or _has_reason(state.claim)):
-            return False
+    """Whether nobody chose to remove a node that goes.
+
+    Whoever chooses marks the node first, and says why when it goes; a mark that comes with its end is none.
+    """
+    if views.has_disruption_mark(before) or _has_reason(before.claim):
+        return False
+    if after is not None and _has_reason(after.claim):
+        return False
     claim = before.claim
     return claim is not None and not _has_expired(claim, at)
 

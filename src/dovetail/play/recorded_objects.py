@@ -15,7 +15,8 @@ from msgspec.structs import replace
 
 from dovetail.api import codec, conditions, labels
 from dovetail.api.core import Node, PodDisruptionBudget
-from dovetail.api.meta import Object
+from dovetail.api.hashes import hash_nodepool
+from dovetail.api.meta import ABSENT_MAP, Object
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
@@ -32,12 +33,15 @@ __all__ = [
     "build_nodepool",
     "build_pod",
     "build_replicaset",
+    "find_start_hash",
     "name_replicaset",
 ]
 
 Json = dict[str, Any]
 TIME = "%Y-%m-%dT%H:%M:%SZ"
 PROVIDER_ID = "kwok://"
+# In a recording of a simulated cluster; how long its pods work is told by when they ended.
+RUN_FOR = "sim.dovetail.dev/run-for"
 # What only a server or a controller puts on objects, and does so again.
 _SERVER_FIELDS = (
     "uid",
@@ -49,6 +53,9 @@ _SERVER_FIELDS = (
     "ownerReferences",
     "managedFields",
 )
+# Of the template of a NodePool: its hash as it was recorded.
+TEMPLATE = "replay.dovetail.sh/template"
+_HASHES = (labels.NODEPOOL_HASH, labels.NODEPOOL_HASH_VERSION)
 _MARKS = (labels.DISRUPTED_TAINT, labels.UNREGISTERED_TAINT)
 _PASSING = (conditions.DISRUPTION_REASON, conditions.INSTANCE_TERMINATING)
 
@@ -65,22 +72,54 @@ def strip_document(obj: Object) -> Json:
 def build_nodepool(pool: NodePool, defaults: Mapping[str, str], knobs: bool) -> Json:
     """The NodePool as a person wrote it: without what its controller's settings added to it.
 
-    Without `knobs` it has none of those that Karpenter does not know.
+    Without `knobs` it has none of those that Karpenter does not know. A recording does not have all of a
+    template, but its hash: where that changes, the hash of what is made here changes too, and nodes drift.
     """
-    kept = {key: value for key, value in pool.annotations.items() if defaults.get(key) != value}
+    kept = {
+        key: value
+        for key, value in pool.annotations.items()
+        if defaults.get(key) != value and key not in _HASHES
+    }
     if not knobs:
         kept = {key: value for key, value in kept.items() if labels.DOVETAIL not in key.partition("/")[0]}
     document = strip_document(replace(pool, metadata=replace(pool.metadata, annotations=kept)))
     document.pop("status", None)
     document["metadata"].pop("finalizers", None)
+    if labels.NODEPOOL_HASH in pool.annotations:
+        about = document["spec"]["template"].setdefault("metadata", {})
+        about["annotations"] = {
+            **(about.get("annotations") or {}),
+            TEMPLATE: pool.annotations[labels.NODEPOOL_HASH],
+        }
     return document
 
 
-def build_claim(claim: NodeClaim, node: str) -> Json:
+def find_start_hash(claim: NodeClaim, recorded: NodePool, made: NodePool) -> str | None:
+    """The hash of its NodePool that a NodeClaim has at the start; None leaves what it had: it has drifted.
+
+    `recorded` is its NodePool as recorded, and `made` is that of this replay, which a variation may have
+    changed: as far as the recording can tell, for it does not keep the annotations of templates.
+    """
+    theirs = recorded.annotations.get(labels.NODEPOOL_HASH)
+    if theirs is None or claim.annotations.get(labels.NODEPOOL_HASH) != theirs:
+        return None
+    same = _hash_without_annotations(recorded) == _hash_without_annotations(made)
+    return hash_nodepool(made) if same else None
+
+
+def _hash_without_annotations(pool: NodePool) -> str:
+    template = pool.spec.template
+    about = replace(template.metadata, annotations=ABSENT_MAP)
+    return hash_nodepool(replace(pool, spec=replace(pool.spec, template=replace(template, metadata=about))))
+
+
+def build_claim(claim: NodeClaim, node: str, pool_hash: str | None) -> Json:
     """The NodeClaim of a node that is there, whatever its provider: machines are simulated ones."""
     kept = tuple(each for each in claim.status.conditions if each.type not in _PASSING)
     status = replace(claim.status, provider_id=PROVIDER_ID + node, node_name=node, conditions=kept)
     document = strip_document(replace(claim, status=status))
+    if pool_hash is not None:
+        document["metadata"]["annotations"] = {**claim.annotations, labels.NODEPOOL_HASH: pool_hash}
     document["metadata"]["finalizers"] = [labels.TERMINATION]
     return document
 
@@ -162,7 +201,10 @@ def _build_template(pod: Pod, name: str, workload: str) -> Json:
     return {
         "metadata": {
             "labels": {**pod.labels, WORKLOAD: _short(name)},
-            "annotations": {**pod.annotations, WORKLOAD: workload},
+            "annotations": {
+                **{key: value for key, value in pod.annotations.items() if key != RUN_FOR},
+                WORKLOAD: workload,
+            },
         },
         "spec": _build_spec(pod),
     }

@@ -10,6 +10,7 @@ from typing import Any
 from dovetail.api import codec, labels
 from dovetail.api.core import PodDisruptionBudget
 from dovetail.api.meta import Kind, Object
+from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
 from dovetail.disruption.situation import Situation
 from dovetail.errors import BadInput
@@ -25,6 +26,7 @@ from dovetail.play.recorded_objects import (
     build_nodepool,
     build_pod,
     build_replicaset,
+    find_start_hash,
     strip_document,
 )
 from dovetail.scheduling.model import state_node as views
@@ -36,7 +38,7 @@ from dovetail.sim.kube.status import ApiError
 from dovetail.sim.scenario_player import NODE_CLASSES
 from dovetail.sim.world import World
 
-__all__ = ["ReplacedObjects", "StartedWorld", "apply_world_changes", "fill_world"]
+__all__ = ["ReplacedObjects", "StartedWorld", "apply_storage", "apply_world_changes", "fill_world"]
 
 Json = dict[str, Any]
 POOLS, CLAIMS, NODES = "nodepools.karpenter.sh", "nodeclaims.karpenter.sh", "nodes"
@@ -104,6 +106,7 @@ class StartedWorld:
     knobs: bool
     replaced: ReplacedObjects
     pools: dict[str, object] = field(default_factory=dict)
+    recorded: dict[str, NodePool] = field(default_factory=dict)
     budgets: dict[str, object] = field(default_factory=dict)
     daemons: tuple[Pod, ...] = ()
     storage: Storage = field(default_factory=Storage)
@@ -151,6 +154,7 @@ def fill_world(
     apply_world_changes(started, situation)
     for manifest in started.replaced.manifests:
         _apply_manifest(started, manifest)
+    started.recorded = {pool.name: pool.nodepool for pool in snapshot.pools}
     there = {views.read_name(state): state for state in snapshot.nodes if _insert_node(started, state)}
     sets: dict[RecordedWorkload, Json] = {}
     slots: dict[str, DemandChange] = {}
@@ -235,10 +239,13 @@ def _insert_node(started: StartedWorld, state: StateNode) -> bool:
     node, claim = state.node, state.claim
     if node is None:
         return False
-    ours = claim is not None and started.find(POOLS, claim.labels.get(labels.NODEPOOL, "")) is not None
+    pool = claim.labels.get(labels.NODEPOOL, "") if claim is not None else ""
+    made = started.find(POOLS, pool)
     owner = None
-    if claim is not None and ours:
-        owner = started.api.insert(CLAIMS, build_claim(claim, node.name))
+    if claim is not None and made is not None:
+        recorded = started.recorded.get(pool)
+        known = find_start_hash(claim, recorded, codec.convert(NodePool, made)) if recorded else None
+        owner = started.api.insert(CLAIMS, build_claim(claim, node.name, known))
         started.keep_time(CLAIMS, owner, claim)
     stored = started.api.insert(NODES, build_node(state, started.now.strftime(TIME), owner))
     started.keep_time(NODES, stored, node)
@@ -261,8 +268,7 @@ def apply_world_changes(started: StartedWorld, situation: Situation) -> None:
     _apply_budgets(started, snapshot.budgets, situation)
     if snapshot.daemons is not started.daemons:
         _apply_daemons(started, snapshot.daemons)
-    if snapshot.storage is not started.storage:
-        _apply_storage(started, snapshot.storage)
+    apply_storage(started, snapshot.storage)
     _apply_fixed_nodes(started, snapshot.nodes)
 
 
@@ -346,8 +352,10 @@ def _name_daemon(pod: Pod) -> str:
     return owner.name if owner is not None else pod.name or "daemon"
 
 
-def _apply_storage(started: StartedWorld, storage: Storage) -> None:
+def apply_storage(started: StartedWorld, storage: Storage) -> None:
     """Volumes and claims that are new; a claim that the simulated cluster has bound by itself stays so."""
+    if storage is started.storage:
+        return
     for name, each in sorted(storage.classes.items()):
         if started.find(STORAGE_CLASSES, name) is None:
             started.api.insert(STORAGE_CLASSES, strip_document(each))

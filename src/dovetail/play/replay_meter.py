@@ -49,6 +49,7 @@ class ReplayBill(Record, frozen=True):
     unknown_spot_hours: float = 0.0
     unplaced: tuple[UnplacedPods, ...] = ()
     hours: tuple[PaidHour, ...] = ()
+    by_pool: Mapping[str, float] = {}
 
     def sum_days(self) -> dict[str, float]:
         """The dollars of each day, UTC, by its date."""
@@ -83,6 +84,7 @@ class ReplayBill(Record, frozen=True):
             unknown_spot_hours=self.unknown_spot_hours - before.unknown_spot_hours,
             unplaced=self.unplaced,
             hours=tuple(hours),
+            by_pool=_add_pools(self.by_pool, before.by_pool, -1),
         )
 
     def add(self, after: ReplayBill) -> ReplayBill:
@@ -108,6 +110,7 @@ class ReplayBill(Record, frozen=True):
             unknown_spot_hours=self.unknown_spot_hours + after.unknown_spot_hours,
             unplaced=_add_unplaced(self.unplaced, after.unplaced),
             hours=tuple(hours[began] for began in sorted(hours)),
+            by_pool=_add_pools(self.by_pool, after.by_pool, 1),
         )
 
 
@@ -133,6 +136,7 @@ class ReplayMeter:
         self._began = self._watched = clock.now()
         self._nodes: dict[str, _MeteredNode] = {}
         self._hours: dict[datetime, list[float]] = {}
+        self._by_pool: dict[str, float] = {}
         self._waiting: dict[str, tuple[datetime, str]] = {}
         self._in_vain: list[tuple[str, float]] = []
         self._known_places: set[SpotPlace] = set()
@@ -206,6 +210,7 @@ class ReplayMeter:
             found = self._hours.setdefault(began, [0.0, 0.0, 0.0])
             found[0] += node.price * hours
             found[1] += hours
+            self._by_pool[node.pool] = self._by_pool.get(node.pool, 0.0) + node.price * hours
             if node.known.get(labels.CAPACITY_TYPE) == labels.SPOT:
                 place = SpotPlace(node.known.get(labels.INSTANCE_TYPE, ""), node.known.get(labels.ZONE, ""))
                 self._unknown_spot += 0.0 if place in self._known_places else hours
@@ -243,6 +248,7 @@ class ReplayMeter:
             unknown_spot_hours=self._unknown_spot,
             unplaced=self.list_unplaced(),
             hours=hours,
+            by_pool=dict(sorted(self._by_pool.items())),
         )
 
 
@@ -256,6 +262,11 @@ def _add_unplaced(
             workload=each.workload, pods=known.pods + each.pods, hours=known.hours + each.hours
         )
     return tuple(found[name] for name in sorted(found))
+
+
+def _add_pools(some: Mapping[str, float], others: Mapping[str, float], sign: int) -> dict[str, float]:
+    names = sorted(some.keys() | others.keys())
+    return {name: some.get(name, 0.0) + sign * others.get(name, 0.0) for name in names}
 
 
 def _is_true(condition: Json | None) -> bool:

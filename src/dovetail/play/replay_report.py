@@ -83,7 +83,7 @@ def build_report(
     """Calibrate by the variation that has the rules that were in force, and say how sure the others are."""
     was = survey.bill
     model = next((each for each in variations if each.name == baseline), None)
-    calibration = calibrate(was.sum_days(), model.days) if model is not None else Calibration()
+    calibration = calibrate(was.sum_days(), model.days) if model is not None else Calibration(known=False)
     told = tuple(
         ReplayedVariation(
             each.name,
@@ -200,13 +200,19 @@ def _tell_difference(report: ReplayReport, each: ReplayedVariation) -> str:
 def list_remarks(report: ReplayReport) -> list[str]:
     """The sentences under the table."""
     lines = []
-    if report.variations:
+    if report.variations and not report.calibration.known:
+        lines.append(
+            f"calibration: none, for there is nothing that was paid to hold {report.baseline} against; "
+            "no difference is claimed"
+        )
+    elif report.variations:
         error = abs(report.calibration.error)
         lines.append(
             f"calibration: the model's own bill for what was done ({report.baseline}) differs from the "
             f"recorded one by {error:.1%}, by {report.calibration.largest:.1%} at most on a day; differences "
             "below what is sure are not claimed"
         )
+    if report.variations:
         lines.append(f"not known: {'; '.join(report.unknown)}")
     for each in report.variations:
         for pods in each.unplaced:
@@ -228,6 +234,7 @@ def build_report_document(report: ReplayReport) -> Json:
         "asItWas": _build_bill(was),
         "baseline": report.baseline,
         "calibration": {
+            "known": report.calibration.known,
             "error": report.calibration.error,
             "largestOfADay": report.calibration.largest,
             "days": dict(report.calibration.days),

@@ -36,7 +36,13 @@ from dovetail.history.supply import BootTimes, ReclaimReader, RecordedReclaim, S
 from dovetail.play.kept_pods import KeptPods
 from dovetail.play.recorded_cloud import Assumption, RecordedCloud
 from dovetail.play.recorded_objects import build_pod, build_replicaset, name_replicaset
-from dovetail.play.recorded_start import ReplacedObjects, StartedWorld, apply_world_changes, fill_world
+from dovetail.play.recorded_start import (
+    ReplacedObjects,
+    StartedWorld,
+    apply_storage,
+    apply_world_changes,
+    fill_world,
+)
 from dovetail.play.replay_meter import ReplayBill, ReplayMeter
 from dovetail.settings import read_settings
 from dovetail.sim.clock import VirtualClock, VirtualLoop
@@ -153,6 +159,11 @@ class ReplayRun:
         """The time that the replayed cluster has reached."""
         return self.world.clock.now()
 
+    @property
+    def hazard(self) -> float:
+        """The share of spot nodes that is taken back in an hour, as far as it is known."""
+        return self.facts.hazard if self.facts.hazard is not None else self._reclaims.hazard
+
     def feed(self, look: RecordedLook) -> None:
         """Take in the next look of the recording; what it says happens when its time comes."""
         situation = look.situation
@@ -241,6 +252,10 @@ class ReplayRun:
     async def _advance(self, time: datetime) -> None:
         while self._fed and self._fed[0].at <= time:
             look = self._fed.popleft()
+            apply_storage(self._started, look.situation.snapshot.storage)  # before the pods that need it
+            for change in look.changes:
+                await self._live_until(change.at)
+                self._apply_change(change)
             await self._live_until(look.at)
             self._apply_look(look)
         await self._live_until(time)
@@ -267,8 +282,6 @@ class ReplayRun:
     def _apply_look(self, look: _FedLook) -> None:
         self._take_supply(look.situation)
         apply_world_changes(self._started, look.situation)
-        for change in look.changes:
-            self._apply_change(change)
         for reclaim in look.reclaims:
             self.reclaim_share(reclaim)
         self._reclaim_unknown(look.at)
@@ -279,6 +292,8 @@ class ReplayRun:
             self._scale(workload, change)
         elif change.what == "come":
             job = workload.kind == "Job"
+            self._started.ensure_namespace(workload.namespace)
+            self._started.ensure_priority(change.pod)
             self._pods.keep_pod(
                 change.slot, build_pod(change.pod, workload), job=job, work=self.facts.works.get(change.slot)
             )
@@ -328,7 +343,7 @@ class ReplayRun:
 
     def _reclaim_unknown(self, at: datetime) -> None:
         """Where the recording never bought spot capacity, its mean hazard holds."""
-        hazard = self.facts.hazard if self.facts.hazard is not None else self._reclaims.hazard
+        hazard = self.hazard
         hours, self._hazard_since = (at - self._hazard_since).total_seconds() / 3600, at
         if hazard <= 0 or hours <= 0:
             return

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from dovetail.history.difference import Difference
-from dovetail.history.shadow import ShadowReport, TwinBill
+from dovetail.history.shadow import ShadowReport
+from dovetail.history.shadow_claim import TwinBill
 from dovetail.sim.report_page import ChartLine, draw_chart, draw_legend
 
 __all__ = ["render_shadow"]
@@ -61,6 +62,7 @@ def _render_numbers(report: ShadowReport) -> str:
     ]
     if report.left_out:
         rows.append(("left out", "NodePools of classes that are not known: " + ", ".join(report.left_out)))
+    rows += [("assumed wrongly", each) for each in claim.assumptions]
     rows += [("note", note) for note in report.notes]
     cells = "".join(f"<tr><th>{html.escape(a)}</th><td>{html.escape(b)}</td></tr>" for a, b in rows)
     return f'<table class="alone"><tbody>{cells}</tbody></table>'

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from multiprocessing.connection import Connection
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -21,14 +21,19 @@ from dovetail.api.nodepool import NodePool
 from dovetail.app.cluster_context import ClusterContext
 from dovetail.app.cluster_recorder import RecordingPace, record_open_cluster
 from dovetail.app.cluster_source import ClusterSource
-from dovetail.app.live_cluster import open_cluster
+from dovetail.app.given_pools import GivenPools
+from dovetail.app.live_cluster import LiveCluster, open_cluster
 from dovetail.app.recordings import open_place, open_recording
 from dovetail.errors import BadInput, DovetailError, Misconfigured
 from dovetail.history.recording.reader import SegmentSource
-from dovetail.history.shadow import ShadowReport, TwinBill, build_claim
+from dovetail.history.shadow import ShadowReport
+from dovetail.history.shadow_claim import TwinBill
 from dovetail.metrics import counter, gauge
-from dovetail.play.shadow_twins import DIFFERENCES, ShadowTwins, build_consumer
+from dovetail.play.shadow_nights import MANY_NODES, NightBills
+from dovetail.play.shadow_twins import CALIBRATION, DIFFERENCES, TWIN, ShadowTwins, add_bills, build_consumer
 from dovetail.play.shadowing import SegmentFeed, TeePlace, feed_segments
+from dovetail.ports import Clock
+from dovetail.runtime.transport import ApiRequest, Transport
 from dovetail.settings.decision_log import LogPlace
 
 __all__ = ["LiveShadow", "ShadowOptions", "run_shadow"]
@@ -49,7 +54,10 @@ TELL_EVERY = 5.0
 # How long followers have for their last word when the shadow ends. Seconds.
 LAST_WORD = 60.0
 T = TypeVar("T", bound=msgspec.Struct)
-NO_POOLS = "there is no NodePool in this cluster; a shadow compares with an autoscaler that has some"
+NO_POOLS = "there is no NodePool in this cluster; give the pools Dovetail should use with --pools FILE"
+# How often a shadow looks whether a day is over that its twins replay at night. Seconds.
+ASK_FOR_NIGHT = 60.0
+TwinTime = Literal["auto", "live", "nightly", "off"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +68,8 @@ class ShadowOptions:
     target: str
     every: timedelta = timedelta(seconds=10)
     twins: ShadowTwins = field(default_factory=ShadowTwins)
+    twin_time: TwinTime = "auto"
+    given: GivenPools | None = None
 
 
 class FollowerProcess:
@@ -134,10 +144,11 @@ def follow_recording(role: str, twins: ShadowTwins, connection: Connection) -> N
 
 
 class LiveShadow:
-    """What the followers of a running shadow say, together."""
+    """What the followers of a running shadow say, together; with `nights`, twins speak once a day."""
 
-    def __init__(self, followers: list[FollowerProcess]) -> None:
+    def __init__(self, followers: list[FollowerProcess], nights: NightBills | None = None) -> None:
         self._followers = {follower.role: follower for follower in followers}
+        self.nights = nights
         self._counted: dict[str, float] = {}
         self.notes: tuple[str, ...] = ()
 
@@ -145,10 +156,11 @@ class LiveShadow:
         """The report as of now; the twins may be some minutes behind."""
         said = {role: follower.latest for role, follower in self._followers.items()}
         report = _decode(said.get(DIFFERENCES, b""), ShadowReport) or ShadowReport()
-        twin = _decode(said.get("dovetail", b""), TwinBill)
-        calibration = _decode(said.get("karpenter", b""), TwinBill)
-        claim = build_claim(report.paid, twin, calibration)
-        return replace(report, twin=twin, calibration=calibration, claim=claim, notes=self.notes)
+        twin, calibration = (self._find_bill(role, said.get(role, b"")) for role in (TWIN, CALIBRATION))
+        return add_bills(replace(report, notes=(*report.notes, *self.notes)), twin, calibration)
+
+    def _find_bill(self, role: str, said: bytes) -> TwinBill | None:
+        return self.nights.sum_bills(role) if self.nights is not None else _decode(said, TwinBill)
 
     def count_metrics(self) -> None:
         """Bring the metrics up to what the followers say."""
@@ -156,7 +168,7 @@ class LiveShadow:
         self._count("real", report.paid.dollars)
         if report.twin is not None:
             self._count("twin", report.twin.dollars)
-            if report.until is not None:
+            if report.until is not None and self.nights is None:
                 BEHIND.set(max(0.0, (report.until - report.twin.until).total_seconds()))
         if report.calibration is not None:
             self._count("calibration", report.calibration.dollars)
@@ -194,16 +206,19 @@ async def run_shadow(
 
     async with open_cluster(where) as cluster:
         with ExitStack() as stack:
+            nights = await _choose_nights(cluster, options)
             followers = []
-            for role in options.twins.roles:
+            for role in options.twins.roles if nights is None else (DIFFERENCES,):
                 followers.append(FollowerProcess(role, options.twins))
                 stack.callback(followers[-1].close)
-            shadow = LiveShadow(followers)
+            shadow = LiveShadow(followers, nights)
             on_start(shadow)
             for sources in _read_before(options.target):
                 await asyncio.to_thread(feed_segments, sources, followers)
             place = open_place(options.place, cluster.sight.clock, asyncio.to_thread, None)
-            counting = asyncio.create_task(_count_regularly(shadow))
+            beside = [asyncio.create_task(_count_regularly(shadow))]
+            if nights is not None:
+                beside.append(asyncio.create_task(_replay_nights(nights, cluster.sight.clock)))
             try:
                 await record_open_cluster(
                     cluster,
@@ -213,12 +228,48 @@ async def run_shadow(
                     remark,
                     eager=True,
                     check=check,
+                    given=options.given,
                 )
             except ExceptionGroup as group:
                 raise _find_refusal(group) from group
             finally:
-                counting.cancel()
+                for task in beside:
+                    task.cancel()
+                await asyncio.gather(*beside, return_exceptions=True)
         return shadow.build_report()
+
+
+async def _choose_nights(cluster: LiveCluster, options: ShadowOptions) -> NightBills | None:
+    """Twins at the end of each day, if asked for or if the cluster is large; None for twins beside it."""
+    chosen = options.twin_time
+    if chosen == "auto":
+        chosen = "nightly" if await count_nodes(cluster.sight.kube.transport) > MANY_NODES else "live"
+    return NightBills(options.target, options.twins) if chosen == "nightly" else None
+
+
+async def count_nodes(transport: Transport) -> int:
+    """How many nodes there are, without listing them: a page of one, and how many remain."""
+    reply = await transport.send(ApiRequest("GET", "/api/v1/nodes", {"limit": "1"}))
+    if reply.status != 200:
+        return 0  # whoever lists them says what is wrong
+    page = msgspec.json.decode(reply.body, type=_NodePage)
+    return len(page.items) + page.metadata.remaining
+
+
+class _PageMeta(msgspec.Struct):
+    remaining: int = msgspec.field(default=0, name="remainingItemCount")
+
+
+class _NodePage(msgspec.Struct):
+    items: list[msgspec.Raw] = []
+    metadata: _PageMeta = msgspec.field(default_factory=_PageMeta)
+
+
+async def _replay_nights(nights: NightBills, clock: Clock) -> None:
+    """Replay each day once it is over."""
+    while True:
+        await asyncio.to_thread(nights.replay_due, clock.now())
+        await clock.sleep(ASK_FOR_NIGHT)
 
 
 def require_pools(sight: ClusterContext) -> None:

@@ -11,21 +11,17 @@ from typing import Any, Final, Literal, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from dovetail.history.differences import DifferenceTracker, decide_as_dovetail
+from dovetail.history.boot_days import BootDays
+from dovetail.history.differences import DifferenceTracker
 from dovetail.history.paid import PaidBill, PaidMeter
+from dovetail.history.record import DecisionRecord, RecordKind
 from dovetail.history.recording.reader import RecordedLook, SegmentSource
 from dovetail.history.recording.segment import SegmentHead
-from dovetail.history.shadow import (
-    LEAST_HOURS,
-    PromiseCounts,
-    ShadowFold,
-    ShadowReport,
-    TwinBill,
-    TwinHour,
-    build_claim,
-)
+from dovetail.history.shadow import ShadowFold, ShadowReport, list_claims
+from dovetail.history.shadow_claim import LEAST_HOURS, PromiseCounts, TwinBill, TwinHour, build_claim
 from dovetail.play.replay_meter import ReplayBill
 from dovetail.play.replaying import ReplayRun, Variation
+from dovetail.play.shadow_rules import THEIRS, TriedRules
 from dovetail.play.shadowing import LookConsumer, SegmentFeed, feed_segments
 
 __all__ = [
@@ -35,7 +31,9 @@ __all__ = [
     "ShadowTwins",
     "TellingConsumer",
     "TwinConsumer",
+    "add_bills",
     "build_consumer",
+    "replay_span",
     "report_recording",
 ]
 
@@ -47,8 +45,6 @@ CALIBRATION: Final = "karpenter"
 ALL_ROLES: Final = (DIFFERENCES, TWIN, CALIBRATION)
 LAG = timedelta(minutes=6)
 """A twin is this far behind: what became of pods and orders meanwhile is known by then."""
-# What another autoscaler's settings must not decide for our twin.
-THEIRS = ("PLANNER",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +57,10 @@ class ShadowTwins:
     manifests: tuple[Json, ...] = ()
     seed: int = 0
 
+    def build_rules(self) -> TriedRules:
+        """The same rules for decisions one by one."""
+        return TriedRules(self.settings, self.manifests, as_karpenter=self.choices == "karpenter")
+
 
 class TellingConsumer(LookConsumer, Protocol):
     """Takes looks, and says as JSON what they came to."""
@@ -70,11 +70,24 @@ class TellingConsumer(LookConsumer, Protocol):
 
 
 class FoldConsumer(ShadowFold):
-    """The one-step differences and what was paid."""
+    """What was paid, and the one-step differences under the rules that are tried."""
+
+    def __init__(self, twins: ShadowTwins) -> None:
+        self._rules = twins.build_rules()
+        super().__init__(DifferenceTracker(self._rules.decide_as))
+
+    def begin_segment(self, head: SegmentHead) -> None:
+        """A segment begins, with the settings of the cluster."""
+        super().begin_segment(head)
+        self._rules.read_head(head)
+
+    def report(self) -> ShadowReport:
+        """What was found so far, without twins."""
+        return self.build_report(notes=self._rules.notes)
 
     def encode_result(self) -> bytes:
         """The report, without twins."""
-        return msgspec.json.encode(self.build_report())
+        return msgspec.json.encode(self.report())
 
 
 class TwinConsumer:
@@ -91,6 +104,8 @@ class TwinConsumer:
         self._run: ReplayRun | None = None
         self._before: ReplayBill | None = None
         self._paid = PaidMeter()
+        self._boots = BootDays()
+        self._unknown = 0.0
         self._waiting: deque[RecordedLook] = deque()
         self._last: datetime | None = None
 
@@ -106,10 +121,20 @@ class TwinConsumer:
         if self._run is None:
             self._run = ReplayRun(look, self._build_variation(), self._twins.seed)
             self._paid.add_look(look.at, look.situation)
+            self._boots.begin(look.situation)
             return
         self._run.feed(look)
+        self._boots.read_look(look.at, look.situation)
         self._waiting.append(look)
         self._advance(look.at - LAG)
+
+    def add_record(self, record: DecisionRecord) -> None:
+        """When a machine ended is told after the look at which it was gone."""
+        if record.kind is RecordKind.NODE_GONE:
+            if self._waiting:
+                self._waiting[-1].records.append(record)
+            else:
+                self._note_end(record)
 
     def end_segment(self, ended: datetime) -> None:
         """Nothing differed until this time."""
@@ -138,7 +163,11 @@ class TwinConsumer:
         if self._run is not None:
             now = self._run.bill()
             bill = now if bill is None else bill.add(now)
-        return _build_twin_bill(bill, self._paid.bill()) if bill is not None else None
+            self._unknown = max(self._unknown, _find_unknown(now, self._run.hazard))
+        if bill is None:
+            return None
+        found = _build_twin_bill(bill, self._paid.bill())
+        return replace(found, unknown=self._unknown, boots=self._boots.list_days())
 
     def encode_result(self) -> bytes:
         """The bill as JSON."""
@@ -152,13 +181,20 @@ class TwinConsumer:
         while self._waiting and self._waiting[0].at <= time:
             look = self._waiting.popleft()
             self._paid.add_look(look.at, look.situation)
+            for record in look.records:
+                self._note_end(record)
         self._paid.charge_until(time)
+
+    def _note_end(self, record: DecisionRecord) -> None:
+        for claim in list_claims(record):
+            self._paid.note_end(claim, record.time)
 
     def _end_run(self, time: datetime) -> None:
         if self._run is None:
             return
         self._advance(time)
         bill = self._run.bill()
+        self._unknown = max(self._unknown, _find_unknown(bill, self._run.hazard))
         self._before = bill if self._before is None else self._before.add(bill)
         self._run.close()
         self._run = None
@@ -184,7 +220,7 @@ def build_consumer(role: str, twins: ShadowTwins) -> TellingConsumer:
         return TwinConsumer(twins.choices, twins)
     if role == CALIBRATION:
         return TwinConsumer("karpenter", ShadowTwins(seed=twins.seed))
-    return FoldConsumer(DifferenceTracker(decide_as_dovetail))
+    return FoldConsumer(twins)
 
 
 def report_recording(
@@ -192,23 +228,42 @@ def report_recording(
 ) -> ShadowReport:
     """The report of a recording that is there; twins are not asked about what is too short for them."""
     kept = tuple(sources)
-    fold = ShadowFold(DifferenceTracker(decide_as_dovetail))
+    fold = FoldConsumer(twins)
     feed_segments(kept, (SegmentFeed(fold, since),))
-    report = fold.build_report()
+    report = fold.report()
     if report.paid.watched_seconds < LEAST_HOURS * 3600:
         return report
-    bills: dict[str, TwinBill | None] = {}
-    for role in (TWIN, CALIBRATION):
-        if role in twins.roles:
-            consumer = build_consumer(role, twins)
-            assert isinstance(consumer, TwinConsumer)
-            feed_segments(kept, (SegmentFeed(consumer, since),))
-            consumer.catch_up()
-            consumer.close()
-            bills[role] = consumer.build_bill()
-    twin, calibration = bills.get(TWIN), bills.get(CALIBRATION)
+    bills = {
+        role: replay_span(kept, role, twins, since) for role in (TWIN, CALIBRATION) if role in twins.roles
+    }
+    return add_bills(report, bills.get(TWIN), bills.get(CALIBRATION))
+
+
+def replay_span(
+    sources: Iterable[SegmentSource],
+    role: str,
+    twins: ShadowTwins,
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> TwinBill | None:
+    """What the twin of a role comes to over a part of a recording."""
+    consumer = build_consumer(role, twins)
+    assert isinstance(consumer, TwinConsumer)
+    feed_segments(sources, (SegmentFeed(consumer, since, until),))
+    consumer.catch_up()
+    consumer.close()
+    return consumer.build_bill()
+
+
+def add_bills(report: ShadowReport, twin: TwinBill | None, calibration: TwinBill | None) -> ShadowReport:
+    """The report with what the twins came to, and what may be said of it."""
     claim = build_claim(report.paid, twin, calibration)
     return replace(report, twin=twin, calibration=calibration, claim=claim)
+
+
+def _find_unknown(bill: ReplayBill, hazard: float) -> float:
+    """The share of a bill that hangs on reclaims where nobody has bought spot capacity yet."""
+    return bill.unknown_spot_hours / bill.node_hours * hazard if bill.node_hours else 0.0
 
 
 def _find_monday(time: datetime) -> datetime:
@@ -232,4 +287,6 @@ def _build_twin_bill(bill: ReplayBill, paid: PaidBill) -> TwinBill:
         promises=PromiseCounts(waited=bill.pods_waited, evictions=bill.evictions),
         hours=hours,
         unplaced=sum(each.pods for each in bill.unplaced),
+        pools=bill.by_pool,
+        paid_pools=paid.by_pool,
     )

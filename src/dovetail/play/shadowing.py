@@ -11,15 +11,25 @@ written to the cluster, and two shadows of one cluster know nothing of each othe
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from dovetail.history.record import DecisionRecord
 from dovetail.history.recording.reader import RecordedLook, SegmentSource
 from dovetail.history.recording.segment import SegmentHead
 from dovetail.history.recording.tail import SegmentTail
 from dovetail.ports import RecordingPlace
 
-__all__ = ["LookConsumer", "SegmentFeed", "SegmentSink", "TeePlace", "feed_segments", "find_since"]
+__all__ = [
+    "LookConsumer",
+    "SegmentFeed",
+    "SegmentSink",
+    "TeePlace",
+    "feed_segments",
+    "find_since",
+    "find_span",
+]
 
 
 class LookConsumer(Protocol):
@@ -30,6 +40,9 @@ class LookConsumer(Protocol):
 
     def add_look(self, look: RecordedLook) -> None:
         """One more look."""
+
+    def add_record(self, record: DecisionRecord) -> None:
+        """Something that was heard between two looks; it comes after the second of them."""
 
     def end_segment(self, ended: datetime) -> None:
         """Until this time nothing differed from the last look."""
@@ -49,11 +62,20 @@ class SegmentSink(Protocol):
 
 
 class SegmentFeed:
-    """Feeds a consumer with the looks of segments, as their bytes come; what is missing is a gap."""
+    """Feeds a consumer with the looks of segments, as their bytes come; what is missing is a gap.
 
-    def __init__(self, consumer: LookConsumer, since: datetime | None = None) -> None:
+    Only what is from `since` on counts, and only what is before `until`: the last look before holds until
+    the next one that differs.
+    """
+
+    def __init__(
+        self, consumer: LookConsumer, since: datetime | None = None, until: datetime | None = None
+    ) -> None:
         self._consumer = consumer
         self._since = since
+        self._until = until
+        self._over = False
+        self._held: RecordedLook | None = None
         self._tail = SegmentTail()
         self._number = 0
         self._follows = ""
@@ -72,7 +94,15 @@ class SegmentFeed:
         tail = self._tail
         ended = tail.end is not None
         for look in tail.add_bytes(data):
+            self._hand_records()
+            if self._over:
+                continue
             if self._since is not None and look.at < self._since:
+                self._held = look
+                continue
+            self._begin_held()
+            if self._until is not None and look.at >= self._until:
+                self._end_time()
                 continue
             if self._fresh and tail.head is not None:
                 if self._fed and tail.head.follows != self._follows:
@@ -80,8 +110,35 @@ class SegmentFeed:
                 self._consumer.begin_segment(tail.head)
             self._fresh, self._fed = False, True
             self._consumer.add_look(look)
-        if tail.end is not None and not ended and self._fed:
-            self._consumer.end_segment(tail.end.ended)
+        if tail.end is not None and self._since is not None and tail.end.ended > self._since:
+            self._begin_held()
+        self._hand_records()
+        if tail.end is not None and not ended and self._fed and not self._over:
+            self._consumer.end_segment(min(tail.end.ended, self._until or tail.end.ended))
+
+    def _begin_held(self) -> None:
+        """Begin with the look that held when the time began, where nothing is missing since."""
+        held, self._held, head = self._held, None, self._tail.head
+        if held is None or head is None or self._since is None:
+            return
+        if held.segment == self._number or (self._follows and head.follows == self._follows):
+            self._consumer.begin_segment(head)
+            self._consumer.add_look(replace(held, at=self._since, decisions=[], records=[], dropped=[]))
+            self._fresh, self._fed = False, True
+
+    def _end_time(self) -> None:
+        """What follows is of another time: until then nothing differed, unless something is missing."""
+        self._over = True
+        tail = self._tail
+        missing = self._fresh and tail.head is not None and tail.head.follows != self._follows
+        if self._fed and self._until is not None and not missing:
+            self._consumer.end_segment(self._until)
+
+    def _hand_records(self) -> None:
+        records, self._tail.records = self._tail.records, []
+        if self._fed and not self._over:
+            for record in records:
+                self._consumer.add_record(record)
 
 
 class TeePlace:
@@ -116,6 +173,12 @@ def feed_segments(sources: Iterable[SegmentSource], sinks: Iterable[SegmentSink]
         for sink in followers:
             sink.begin_segment(source.name)
             sink.add_bytes(data)
+
+
+def find_span(heads: Iterable[SegmentHead]) -> tuple[datetime, datetime] | None:
+    """When the first and the last segment of a recording began; None without any."""
+    times = [head.began for head in heads]
+    return (min(times), max(times)) if times else None
 
 
 def find_since(sources: Iterable[SegmentSource], length: timedelta | None) -> datetime | None:

@@ -11,15 +11,14 @@ from msgspec.structs import replace
 
 from dovetail.api import core, predicates
 from dovetail.api.core import Node
-from dovetail.api.meta import Condition, LabelSelector, Object
+from dovetail.api.meta import Condition, Object
 from dovetail.api.nodeclaim import NodeClaim
-from dovetail.api.numbers import parse_integer
 from dovetail.api.pod import Pod, PodStatus, PodTemplate
 from dovetail.errors import BadInput
 from dovetail.scheduling.model import state_node
 from dovetail.scheduling.model.daemonsets import build_daemon_pods
-from dovetail.scheduling.model.label_selectors import matches_selector
 from dovetail.scheduling.model.snapshot import Snapshot, StateNode
+from dovetail.state.changed_budgets import change_budgets
 from dovetail.state.changed_workloads import (
     WorkloadChange,
     change_workload,
@@ -109,7 +108,13 @@ class ChangedPods:
         free = [pod for pod in self._put.values() if not pod.node_name]
         self.pending = (*(p for p in snapshot.pods if p.full_name not in gone), *free, *coming)
         self.moving = tuple(pod for pod in snapshot.moving if pod.full_name not in gone)
-        self.budgets = self._change_budgets()
+        self.budgets = change_budgets(
+            snapshot.budgets,
+            change.list_objects(core.PodDisruptionBudget),
+            {"/".join(key) for key in change.list_deleted(core.PodDisruptionBudget)},
+            [pod for each in self.workloads for pod in (*each.leaving, *each.coming)],
+            [*(pod for state in self.nodes for pod in state.pods), *self.pending],
+        )
 
     # Workloads
 
@@ -271,27 +276,6 @@ class ChangedPods:
             return self._snapshot.daemons, new
         return tuple(pod for key, pod in found.items() if key not in gone), new
 
-    # Budgets
-
-    def _change_budgets(self) -> tuple[core.PodDisruptionBudget, ...]:
-        """The budgets with what each of them allows, once the pods that come are there."""
-        kind = core.PodDisruptionBudget
-        new = {each.full_name: each for each in self._change.list_objects(kind)}
-        gone = {"/".join(key) for key in self._change.list_deleted(kind)}
-        moved = [pod for each in self.workloads for pod in (*each.leaving, *each.coming)]
-        named = {each.full_name: each for each in self._snapshot.budgets}
-        changed = {name for name, each in new.items() if name not in named or named[name].spec != each.spec}
-        named |= {name: each for name, each in new.items() if name in changed}
-        touched = {name for name, each in named.items() if any(_is_guarded(each, pod) for pod in moved)}
-        if not (changed or gone or touched):
-            return self._snapshot.budgets
-        pods = [*(pod for state in self.nodes for pod in state.pods), *self.pending]
-        return tuple(
-            _count_allowed(each, pods) if name in changed | touched else each
-            for name, each in named.items()
-            if name not in gone
-        )
-
     def list_names(self, kind: type[Object]) -> list[str] | None:
         """The names of the pods, claims, DaemonSets or workloads of a kind; None where none can be told."""
         if kind is Pod:
@@ -329,45 +313,6 @@ def _find_daemonset(pod: Pod) -> tuple[str, str]:
     """The DaemonSet of a pod; one that was made from a template bears its name."""
     owner = next((each for each in pod.metadata.owner_references if each.kind == "DaemonSet"), None)
     return pod.namespace, owner.name if owner is not None else pod.name
-
-
-def _is_guarded(budget: core.PodDisruptionBudget, pod: Pod) -> bool:
-    selector: LabelSelector | None = budget.spec.selector
-    return pod.namespace == budget.namespace and matches_selector(selector, pod.labels)
-
-
-def _count_allowed(budget: core.PodDisruptionBudget, pods: Iterable[Pod]) -> core.PodDisruptionBudget:
-    """The budget with its status, where every pod that is to come has come up well."""
-    guarded = [pod for pod in pods if predicates.is_active(pod) and _is_guarded(budget, pod)]
-    healthy = sum(1 for pod in guarded if not _is_unready(pod))
-    desired = _count_desired(budget, len(guarded))
-    status = replace(
-        budget.status,
-        disruptions_allowed=max(0, healthy - desired),
-        current_healthy=healthy,
-        desired_healthy=desired,
-        expected_pods=len(guarded),
-    )
-    return replace(budget, status=status)
-
-
-def _count_desired(budget: core.PodDisruptionBudget, expected: int) -> int:
-    most, least = budget.spec.max_unavailable, budget.spec.min_available
-    if most is not None:
-        return max(0, expected - _resolve_amount(most, expected))
-    return _resolve_amount(least, expected) if least is not None else 0
-
-
-def _resolve_amount(amount: int | str, whole: int) -> int:
-    if isinstance(amount, int):
-        return amount
-    share = parse_integer(amount.removesuffix("%")) or 0
-    return -(-whole * share // 100)
-
-
-def _is_unready(pod: Pod) -> bool:
-    ready = pod.status.find_condition("Ready")
-    return bool(pod.node_name) and ready is not None and ready.status != "True"
 
 
 def read_volume_limits(csi_node: core.CSINode) -> Mapping[str, int]:

@@ -24,8 +24,7 @@ from dovetail.api.meta import Object
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.api.overlay import NodeOverlay
-from dovetail.api.pod import Container, Pod, PodSpec
-from dovetail.api.quantity import ZERO
+from dovetail.api.pod import Pod
 from dovetail.api.zoneshift import ZoneShift
 from dovetail.errors import BadInput
 from dovetail.scheduling.model.capacity_buffers import build_virtual_pods, count_buffer_replicas
@@ -48,9 +47,17 @@ from dovetail.state.changed_pods import (
     check_pod_count,
     read_volume_limits,
 )
+from dovetail.state.changed_pools import assume_ready, sort_pools
 from dovetail.state.changed_workloads import scale_workload
-from dovetail.state.changes import assume_ready, sort_pools
-from dovetail.state.workload_pods import PodWorkload, build_pods, list_owners, read_workload
+from dovetail.state.workload_pods import (
+    PodWorkload,
+    admit_pod,
+    build_pods,
+    check_amounts,
+    fill_metadata,
+    list_owners,
+    read_workload,
+)
 
 __all__ = ["KINDS", "MOST_PODS", "OfflineCluster", "find_kind"]
 
@@ -128,9 +135,9 @@ class OfflineCluster:
             made = codec.convert(record, document, self.table)
         if why := reason_of(made):
             raise BadInput(f"{kind} {made.name} makes no sense: {why}")
-        _check_amounts(made)
+        check_amounts(made)
         records = self.found.setdefault(record, {})
-        made = _fill_metadata(made, len(records))
+        made = fill_metadata(made, len(records))
         records[made.namespace, made.name] = made
 
     def list_objects(self, kind: type[T]) -> list[T]:
@@ -163,7 +170,7 @@ class OfflineCluster:
         """Everything collected, as the controllers would have seen it."""
         ranges = self.list_objects(core.LimitRange)
         everyone = [
-            *(_admit_pod(pod, ranges) for pod in self.list_objects(Pod)),
+            *(admit_pod(pod, ranges) for pod in self.list_objects(Pod)),
             *self._build_workload_pods(),
         ]
         pools, catalogs = build_pools_and_catalogs(self.list_offers(types_for, options))
@@ -313,51 +320,6 @@ class OfflineCluster:
         for each in kept:
             spec = apply_limit_ranges(each.template.spec, each.owner.namespace, ranges)
             yield from build_pods(replaced(each, template=replace(each.template, spec=spec)), PENDING)
-
-
-def _admit_pod(pod: Pod, ranges: Sequence[core.LimitRange]) -> Pod:
-    """The pod as the API server would have it: one that was read from a cluster is so already."""
-    if pod.status.phase or not (
-        ranges or any(_has_limits_alone(each) for each in _list_containers(pod.spec))
-    ):
-        return pod
-    return replace(pod, spec=apply_limit_ranges(pod.spec, pod.namespace, ranges))
-
-
-def _has_limits_alone(container: Container) -> bool:
-    return not container.resources.limits.keys() <= container.resources.requests.keys()
-
-
-def _list_containers(spec: PodSpec) -> tuple[Container, ...]:
-    return (*spec.containers, *spec.init_containers)
-
-
-def _check_amounts(obj: Object) -> None:
-    """An API server would not have let a negative amount in, and nothing here expects one."""
-    spec = obj.spec if isinstance(obj, Pod) else None
-    made = read_workload(obj)
-    if made is not None:
-        spec = made.template.spec
-    if isinstance(obj, core.DaemonSet):
-        spec = obj.spec.template.spec
-        for bad in build_daemon_pods([(obj, None)])[1]:
-            raise BadInput(f"DaemonSet {obj.name} makes no sense: {bad.why}")
-    for container in _list_containers(spec) if spec else ():
-        for name, amount in container.resources.requests.items():
-            if amount < ZERO:
-                raise BadInput(f"{obj.KIND.kind} {obj.name} requests {amount} of {name}; write 0 or more")
-
-
-def _fill_metadata(obj: T, number: int) -> T:
-    """Manifests leave the default namespace out, and nobody gives a uid by hand."""
-    meta = obj.metadata
-    namespace = meta.namespace or "default" if obj.KIND.namespaced else ""
-    if meta.name and meta.uid and meta.namespace == namespace:
-        return obj
-    name = meta.name or f"{meta.generate_name or obj.KIND.kind.lower() + '-'}{number}"
-    metadata = replace(meta, name=name, namespace=namespace, uid=meta.uid or f"{namespace}/{name}")
-    changed: T = replace(obj, metadata=metadata)
-    return changed
 
 
 def _is_pending(pod: Pod) -> bool:

@@ -1,15 +1,45 @@
-"""The pods that workloads would make: a Deployment counts as its replicas, a Job as what it runs at once."""
+"""The pods that workloads would make, and objects of files as an API server would have them.
+
+A Deployment counts as its replicas, a Job as what it runs at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
-from dovetail.api.core import CronJob, Deployment, Job, JobSpec, ReplicaSet, StatefulSet
+from msgspec.structs import replace
+
+from dovetail.api.core import (
+    CronJob,
+    DaemonSet,
+    Deployment,
+    Job,
+    JobSpec,
+    LimitRange,
+    ReplicaSet,
+    StatefulSet,
+)
 from dovetail.api.meta import Object, ObjectMeta, OwnerReference
-from dovetail.api.pod import Pod, PodStatus, PodTemplate
+from dovetail.api.pod import Container, Pod, PodSpec, PodStatus, PodTemplate
+from dovetail.api.quantity import ZERO
+from dovetail.errors import BadInput
+from dovetail.scheduling.model.daemonsets import build_daemon_pods
+from dovetail.scheduling.model.limit_ranges import apply_limit_ranges
 
-__all__ = ["Owner", "PodWorkload", "build_pods", "list_owners", "read_workload"]
+__all__ = [
+    "Owner",
+    "PodWorkload",
+    "admit_pod",
+    "build_pods",
+    "check_amounts",
+    "fill_metadata",
+    "list_owners",
+    "read_workload",
+]
+
+T = TypeVar("T", bound=Object)
 
 Owner = tuple[str, str, str]
 # Who makes whom: the name of the one made begins with its maker's, and ends in a part of its own.
@@ -84,3 +114,51 @@ def build_pods(workload: PodWorkload, status: PodStatus) -> Iterator[Pod]:
             owner_references=(reference,),
         )
         yield Pod(metadata=metadata, spec=template.spec, status=status)
+
+
+# Objects of files
+
+
+def admit_pod(pod: Pod, ranges: Sequence[LimitRange]) -> Pod:
+    """The pod as the API server would have it: one that was read from a cluster is so already."""
+    if pod.status.phase or not (
+        ranges or any(_has_limits_alone(each) for each in _list_containers(pod.spec))
+    ):
+        return pod
+    return replace(pod, spec=apply_limit_ranges(pod.spec, pod.namespace, ranges))
+
+
+def _has_limits_alone(container: Container) -> bool:
+    return not container.resources.limits.keys() <= container.resources.requests.keys()
+
+
+def _list_containers(spec: PodSpec) -> tuple[Container, ...]:
+    return (*spec.containers, *spec.init_containers)
+
+
+def check_amounts(obj: Object) -> None:
+    """An API server would not have let a negative amount in, and nothing here expects one."""
+    spec = obj.spec if isinstance(obj, Pod) else None
+    made = read_workload(obj)
+    if made is not None:
+        spec = made.template.spec
+    if isinstance(obj, DaemonSet):
+        spec = obj.spec.template.spec
+        for bad in build_daemon_pods([(obj, None)])[1]:
+            raise BadInput(f"DaemonSet {obj.name} makes no sense: {bad.why}")
+    for container in _list_containers(spec) if spec else ():
+        for name, amount in container.resources.requests.items():
+            if amount < ZERO:
+                raise BadInput(f"{obj.KIND.kind} {obj.name} requests {amount} of {name}; write 0 or more")
+
+
+def fill_metadata(obj: T, number: int) -> T:
+    """Manifests leave the default namespace out, and nobody gives a uid by hand."""
+    meta = obj.metadata
+    namespace = meta.namespace or "default" if obj.KIND.namespaced else ""
+    if meta.name and meta.uid and meta.namespace == namespace:
+        return obj
+    name = meta.name or f"{meta.generate_name or obj.KIND.kind.lower() + '-'}{number}"
+    metadata = replace(meta, name=name, namespace=namespace, uid=meta.uid or f"{namespace}/{name}")
+    changed: T = replace(obj, metadata=metadata)
+    return changed

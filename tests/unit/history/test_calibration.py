@@ -21,12 +21,15 @@ def test_a_day_that_has_hardly_begun_says_nothing() -> None:
 
 
 def test_nothing_that_was_paid_calibrates_nothing() -> None:
-    assert calibrate({"a": 0.0}, [{"a": 1.0}]) == Calibration()
-    assert calibrate({"a": 1.0}, []) == Calibration()
+    for found in (calibrate({"a": 0.0}, [{"a": 1.0}]), calibrate({"a": 1.0}, [])):
+        assert found == Calibration(known=False)
+        assert not compute_certainty(found, [100.0]).can_tell(-0.99)
 
 
-@pytest.mark.parametrize(("difference", "told"), [(-0.05, True), (0.05, True), (-0.039, False), (0.0, False)])
+@pytest.mark.parametrize(
+    ("difference", "told"), [(-0.061, True), (0.061, True), (-0.059, False), (0.059, False), (0.0, False)]
+)
 def test_a_difference_below_certainty_cannot_be_told(difference: float, told: bool) -> None:
     certainty = compute_certainty(Calibration(largest=0.02), [98.0, 102.0], 0.0)
-    assert certainty.within == pytest.approx(0.04)
+    assert certainty.within == pytest.approx(0.06)
     assert certainty.can_tell(difference) is told

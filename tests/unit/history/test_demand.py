@@ -78,8 +78,19 @@ def test_a_job_has_done_the_work_of_the_pod_that_finished() -> None:
     assert reader.read_look(after(100), look(node("a", going=True), node("b"))) == []
     assert reader.read_look(after(110), look(node("b", owned("j2", "Job", "sum")))) == []
     (gone,) = reader.read_look(after(410), look(node("b")))
-    assert (gone.what, gone.slot, gone.work) == ("go", "default/j1", 300.0)
-    assert reader.repeated_hours == pytest.approx(100 / 3600)
+    assert (gone.what, gone.slot, gone.work) == ("go", "default/j1", 295.0)
+    assert reader.repeated_hours == pytest.approx(95 / 3600)
+
+
+@pytest.mark.spec("RP-6")
+def test_a_job_that_is_done_on_a_node_that_goes_was_not_evicted() -> None:
+    reader = DemandReader()
+    reader.read_look(NOW, look(node("a", owned("j1", "Job", "sum"), owned("w1"))))
+    assert reader.read_look(after(100), look(node("a", going=True))) == []
+    (done, fewer) = reader.read_look(after(140), look())
+    assert (done.what, done.work) == ("go", 95.0)
+    assert told([fewer]) == [("scale", "web-1", 0)]
+    assert (reader.evictions, reader.repeated_hours) == (0, 0.0)
 
 
 def test_single_pods_come_and_go_and_those_of_nodes_and_daemons_are_nobodys() -> None:
@@ -97,3 +108,33 @@ def test_single_pods_come_and_go_and_those_of_nodes_and_daemons_are_nobodys() ->
     assert told(reader.read_look(NOW, look(node("a", bare, daemon)))) == [("come", "default/lone", 0)]
     (gone,) = reader.read_look(after(10), look(node("a", daemon)))
     assert (gone.what, gone.slot, gone.work) == ("go", "default/lone", None)
+
+
+def made(name: str, owner: str, created: float, written: int = 1) -> Pod:
+    found = owned(name, owner=owner)
+    about = replace(
+        found.metadata, creation_timestamp=after(created), resource_version=str(written), generation=1
+    )
+    return replace(found, metadata=about)
+
+
+@pytest.mark.spec("RP-1")
+def test_pods_of_one_second_come_in_the_order_in_which_they_were_written() -> None:
+    waiting = (made("a1", "alpha", 0, 30), made("a2", "alpha", 0, 31), made("z1", "zeta", 0, 20))
+    first = DemandReader().read_look(NOW, look(waiting=waiting))
+    assert told(first) == [("scale", "zeta", 1), ("scale", "alpha", 2)]
+
+
+@pytest.mark.spec("RP-1")
+def test_what_is_wanted_changes_when_pods_say_that_they_came_or_were_told_to_go() -> None:
+    reader = DemandReader()
+    old = made("w1", "web", -100)
+    reader.read_look(NOW, look(node("a", old)))
+    coming = (made("w2", "web", 3), made("w3", "web", 3), made("w4", "web", 7), made("late", "web", -5))
+    changes = reader.read_look(after(10), look(node("a", old), waiting=coming))
+    assert [(each.at, each.count) for each in changes] == [(NOW, 2), (after(3), 4), (after(7), 5)]
+    ends = replace(old.metadata, deletion_timestamp=after(14 + 30), deletion_grace_period_seconds=30)
+    changes = reader.read_look(after(20), look(node("a", replace(old, metadata=ends)), waiting=coming))
+    assert [(each.at, each.count) for each in changes] == [(after(14), 4)]
+    changes = reader.read_look(after(30), look(node("a"), waiting=coming[:3]))  # nobody said when it went
+    assert [(each.at, each.count) for each in changes] == [(after(25), 3)]

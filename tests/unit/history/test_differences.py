@@ -149,6 +149,45 @@ def test_spot_is_the_reason() -> None:
     assert sum_differences([found])["spot"].count == 1
 
 
+def test_their_events_say_which_pods_a_purchase_was_made_for() -> None:
+    """Two of three pods were nominated to what was bought; the third is bought for later."""
+    story, pods = Story(), waiting()
+    story.look(0, pending=pods)
+    dear = bought("a", 5, of=LARGE)
+    story.look(10, dear, pending=pods)
+    for each in pods[:2]:
+        story.tracker.note_nomination(each.full_name, ["a"], NOW + 6 * SECOND)
+    story.tracker.note_nomination(pods[2].full_name, ["b"], NOW + 16 * SECOND)
+    later = bought("b", 15, of=SMALL)
+    story.look(20, dear, later, pending=pods)
+    story.look(30, replace(dear, pods=tuple(replace(each, node_name="a") for each in pods)), later)
+    first, *others = story.find(DifferenceKind.BOUGHT)
+    assert (first.about, first.pods, first.attributed_by) == (("a",), 2, "event")
+    assert all(each.about == ("b",) for each in others)
+
+
+def test_without_an_event_the_binding_says_which_pods_a_purchase_was_made_for() -> None:
+    story = Story()
+    story.look(0, pending=waiting())
+    story.look(10, bought("a", 5, *waiting(), of=LARGE))
+    (found,) = story.find(DifferenceKind.BOUGHT)
+    assert (found.pods, found.attributed_by) == (3, "binding")
+
+
+def test_an_event_is_believed_over_a_binding() -> None:
+    """The scheduler bound the pods elsewhere in the meantime; the decision was made for them all the same."""
+    story, pods = Story(), waiting()
+    other = state("other", of=SMALL)
+    story.look(0, other, pending=pods)
+    dear = bought("a", 5, of=LARGE)
+    story.look(10, dear, other, pending=pods)
+    for each in pods:
+        story.tracker.note_nomination(each.full_name, ["a"], NOW + 6 * SECOND)
+    story.look(20, dear, replace(other, pods=tuple(replace(each, node_name="other") for each in pods)))
+    (found,) = story.find(DifferenceKind.BOUGHT)
+    assert (found.about, found.pods, found.attributed_by) == (("a",), 3, "event")
+
+
 def test_a_replacement_is_not_a_purchase() -> None:
     story = Story()
     old = state("old", *waiting(), of=LARGE)

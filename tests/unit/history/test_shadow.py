@@ -11,15 +11,8 @@ from dovetail.cli.views.shadows import format_report
 from dovetail.disruption.situation import Situation
 from dovetail.history.paid import PaidBill, PaidHour
 from dovetail.history.recording.reader import RecordedLook
-from dovetail.history.shadow import (
-    PromiseCounts,
-    PromiseMeter,
-    ShadowFold,
-    ShadowReport,
-    TwinBill,
-    TwinHour,
-    build_claim,
-)
+from dovetail.history.shadow import PromiseMeter, ShadowFold, ShadowReport
+from dovetail.history.shadow_claim import PromiseCounts, TwinBill, TwinHour, build_claim
 from dovetail.play.shadow_page import render_shadow
 from dovetail.scheduling.model.snapshot import StateNode
 from support.builders import NOW, node, pod

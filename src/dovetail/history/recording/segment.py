@@ -27,12 +27,14 @@ from dovetail.history.recording.rows import LookLine, decode_value, encode_row
 __all__ = [
     "FORMAT",
     "DroppedLooks",
+    "LineSplitter",
     "RenameLine",
     "SegmentEnd",
     "SegmentHead",
     "SegmentLine",
     "SegmentReader",
     "SegmentWriter",
+    "inflate_piece",
     "read_line",
     "split_segments",
 ]
@@ -45,6 +47,9 @@ _CHECK: Final = 9
 """A line begins with eight hexadecimal digits and a space."""
 _TAIL: Final = 1024
 _MAGIC: Final = b"\x1f\x8b\x08"
+_STEP: Final = 1 << 16
+MOST_LINE_BYTES: Final = 256 << 20
+"""No look of any cluster comes near it; without a bound, a few kilobytes would fill a reader's memory."""
 
 
 class SegmentHead(Record, frozen=True):
@@ -191,7 +196,7 @@ class SegmentReader:
 
     def read_head(self) -> SegmentHead:
         """What the segment says of itself; BadInput when it is none, or of another format."""
-        first = next(_split_lines(_inflate(self.data, [])), b"")
+        first = next(_read_lines(self.data, []), b"")
         try:
             body = msgspec.json.decode(first[_CHECK:], type=dict[str, Any])
             found = body.get("head", {}).get("format")
@@ -215,7 +220,7 @@ class SegmentReader:
         self.end, self.torn, self.looks = None, "", 0
         troubles: list[str] = []
         digest, size = sha256(), 0
-        for framed in _split_lines(_inflate(self.data, troubles)):
+        for framed in _read_lines(self.data, troubles):
             try:
                 line = read_line(framed)
             except (msgspec.MsgspecError, ValueError, ArithmeticError, RecursionError) as error:
@@ -238,61 +243,86 @@ class SegmentReader:
 
 def split_segments(data: bytes) -> Iterator[bytes]:
     """The segments of a file that holds several, one after another; the last one may be torn."""
-    rest, start = data, 0
-    for size, text in _measure_members(data):
-        start += size
-        if text.count(b"\n") == 1 and text[_CHECK:].startswith(b'{"end":'):
-            cut = len(data) - start
-            yield rest[: len(rest) - cut]
-            rest = data[start:]
-    if rest:
-        yield rest
+    start, lines, head = 0, 0, b""
+    for text, ended in _inflate_members(data, []):
+        head += text[: _TAIL - len(head)]
+        lines += text.count(b"\n")
+        if not ended:
+            continue
+        if lines == 1 and head[_CHECK:].startswith(b'{"end":'):
+            yield data[start:ended]
+            start = ended
+        lines, head = 0, b""
+    if start < len(data):
+        yield data[start:]
 
 
-def _measure_members(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The size of each gzip member that is whole, and the end of its text."""
-    rest = data
-    while rest:
-        member, text = zlib.decompressobj(GZIP), b""
-        try:
-            text = member.decompress(rest)
-        except zlib.error:
-            return
-        if not member.eof:
-            return
-        yield len(rest) - len(member.unused_data), text
-        rest = member.unused_data
+def inflate_piece(member: zlib._Decompress, piece: bytes | memoryview) -> Iterator[bytes]:
+    """The text of a piece of a gzip member, a little at a time: a small piece may hold very much."""
+    while piece and not member.eof:
+        yield member.decompress(piece, _STEP)
+        piece = member.unconsumed_tail
 
 
-def _inflate(data: bytes, troubles: list[str]) -> Iterator[bytes]:
-    """The text of gzip members one after another, as far as they can be read."""
+def _inflate_members(data: bytes, troubles: list[str]) -> Iterator[tuple[bytes, int]]:
+    """The text of gzip members one after another, as far as they can be read.
+
+    With the last of each member comes the place in the bytes where it ends, with the others zero.
+    """
     rest = memoryview(data)
-    while rest:
+    start = 0
+    while start < len(rest):
         member = zlib.decompressobj(GZIP)
         try:
-            for start in range(0, len(rest), _STEP):
-                yield member.decompress(rest[start : start + _STEP])
-                if member.eof:
-                    break
+            while start < len(rest) and not member.eof:
+                piece = rest[start : start + _STEP]
+                start += len(piece)
+                for text in inflate_piece(member, piece):
+                    start -= len(member.unused_data)
+                    yield text, start if member.eof else 0
         except zlib.error as error:
             troubles.append(f"its bytes are damaged ({error})")
             return
-        if not member.eof:
-            return
-        rest = rest[start + min(_STEP, len(rest) - start) - len(member.unused_data) :]
 
 
-_STEP: Final = 1 << 16
-
-
-def _split_lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
+def _read_lines(data: bytes, troubles: list[str]) -> Iterator[bytes]:
     """Whole lines with their ends; what follows the last of them is left out."""
-    rest = b""
-    for chunk in chunks:
-        lines = (rest + chunk).split(b"\n")
-        rest = lines.pop()
-        for line in lines:
-            yield line + b"\n"
+    lines = LineSplitter()
+    try:
+        for text, _ in _inflate_members(data, troubles):
+            yield from lines.add_text(text)
+    except _LongLine as error:
+        troubles.append(str(error))
+
+
+class _LongLine(ValueError):
+    """A line beyond all measure: whoever wrote it means harm, or the bytes are no recording."""
+
+    def __init__(self) -> None:
+        super().__init__(f"a line is longer than {MOST_LINE_BYTES >> 20} MiB")
+
+
+class LineSplitter:
+    """Lines out of text that comes piece by piece; a line that does not end is held up to a bound."""
+
+    def __init__(self) -> None:
+        self._held: list[bytes] = []
+        self._size = 0
+
+    def add_text(self, text: bytes) -> Iterator[bytes]:
+        """The lines that end in this text, with their ends; _LongLine when one does not end at all."""
+        first, *others = text.split(b"\n")
+        self._hold(first)
+        for other in others:
+            yield b"".join((*self._held, b"\n"))
+            self._held, self._size = [], 0
+            self._hold(other)
+
+    def _hold(self, text: bytes) -> None:
+        self._size += len(text)
+        if self._size > MOST_LINE_BYTES:
+            raise _LongLine
+        self._held.append(text)
 
 
 def _find_end(data: bytes) -> SegmentEnd | None:
@@ -300,7 +330,7 @@ def _find_end(data: bytes) -> SegmentEnd | None:
     tail = data[-_TAIL:]
     at = tail.rfind(_MAGIC)
     while at >= 0:
-        for framed in _split_lines(_inflate(tail[at:], [])):
+        for framed in _read_lines(tail[at:], []):
             try:
                 return read_line(framed).end
             except (msgspec.MsgspecError, ValueError, ArithmeticError, RecursionError):

@@ -7,9 +7,18 @@ from collections.abc import Iterator
 
 import msgspec
 
+from dovetail.history.record import DecisionRecord
 from dovetail.history.recording.decoder import LookDecoder
 from dovetail.history.recording.reader import RecordedLook
-from dovetail.history.recording.segment import GZIP, SegmentEnd, SegmentHead, SegmentLine, read_line
+from dovetail.history.recording.segment import (
+    GZIP,
+    LineSplitter,
+    SegmentEnd,
+    SegmentHead,
+    SegmentLine,
+    inflate_piece,
+    read_line,
+)
 
 __all__ = ["SegmentTail"]
 
@@ -21,10 +30,12 @@ class SegmentTail:
         self._number = number
         self._member = zlib.decompressobj(GZIP)
         self._decoder = LookDecoder()
-        self._rest = b""
+        self._lines = LineSplitter()
         self.head: SegmentHead | None = None
         self.end: SegmentEnd | None = None
         self.torn = ""
+        # What was written beside the looks so far; whoever reads them takes them away.
+        self.records: list[DecisionRecord] = []
 
     def add_bytes(self, data: bytes) -> Iterator[RecordedLook]:
         """The looks that are whole with these bytes."""
@@ -38,17 +49,17 @@ class SegmentTail:
 
     def _split_lines(self, data: bytes) -> Iterator[bytes]:
         while data and not self.torn:
-            text = self._rest + self._member.decompress(data)
+            for text in inflate_piece(self._member, data):
+                yield from self._lines.add_text(text)
             data = b""
             if self._member.eof:
                 data, self._member = self._member.unused_data, zlib.decompressobj(GZIP)
-            *lines, self._rest = text.split(b"\n")
-            for line in lines:
-                yield line + b"\n"
 
     def _apply_line(self, line: SegmentLine) -> RecordedLook | None:
         self.head = line.head or self.head
         self.end = line.end or self.end
+        if line.record is not None:
+            self.records.append(line.record)
         if line.look is None:
             return None
         self._decoder.apply_look(line.look)
