@@ -12,14 +12,7 @@ import typer
 
 from dovetail.app.cluster_source import ClusterSource, SeenCluster
 from dovetail.app.snapshot_file import find_cluster
-from dovetail.cli.views.options import (
-    ClusterNameOption,
-    ContextOption,
-    KubeconfigOption,
-    ProviderOption,
-    RegionOption,
-    SnapshotOption,
-)
+from dovetail.cli.views.options import SnapshotOption, add_cluster_options
 from dovetail.cli.views.output import LEFT_OUT, Output, OutputOption, print_remark
 from dovetail.cli.views.pods import explain_pod, show_pod
 from dovetail.errors import BadInput
@@ -30,6 +23,7 @@ from dovetail.scheduling.model.snapshot import StateNode
 Thing = str | StateNode
 
 
+@add_cluster_options
 def explain(
     name: Annotated[
         str,
@@ -43,11 +37,8 @@ def explain(
     everything: Annotated[
         bool, typer.Option("--all", help="Name every pool and node that was rejected, not only some.")
     ] = False,
-    kubeconfig: KubeconfigOption = "",
-    context: ContextOption = "",
-    provider: ProviderOption = "auto",
-    cluster_name: ClusterNameOption = "",
-    region: RegionOption = "",
+    *,
+    where: ClusterSource,
     output: OutputOption = Output.table,
 ) -> None:
     """Say where a pod will run or why it cannot, or why a node is blocked.
@@ -56,7 +47,6 @@ def explain(
     Exit codes: 0 there is an answer, 3 the pod is pending and unschedulable, 1 there is no such thing.
     """
     with _no_collector():
-        where = ClusterSource(kubeconfig, context, provider, cluster_name, region)
         seen = find_cluster(snapshot, where, print_remark)
         thing = _find_thing(seen, name)
         if isinstance(thing, StateNode):

@@ -13,13 +13,7 @@ import typer
 from dovetail.app.cluster_recorder import RecordingPace, record_cluster
 from dovetail.app.cluster_source import ClusterSource
 from dovetail.app.recordings import parse_target
-from dovetail.cli.views.options import (
-    ClusterNameOption,
-    ContextOption,
-    KubeconfigOption,
-    ProviderOption,
-    RegionOption,
-)
+from dovetail.cli.views.options import add_cluster_options
 from dovetail.cli.views.output import format_count, print_note, print_remark
 from dovetail.errors import BadInput
 from dovetail.runtime import logs
@@ -33,16 +27,14 @@ KeepOption = Annotated[
 ForOption = Annotated[str, typer.Option("--for", metavar="DURATION", help="How long; else until Ctrl-C.")]
 
 
+@add_cluster_options
 def record(
     to: ToOption,
     every: EveryOption = "10s",
     lasts: ForOption = "",
     keep: KeepOption = "",
-    kubeconfig: KubeconfigOption = "",
-    context: ContextOption = "",
-    provider: ProviderOption = "auto",
-    cluster_name: ClusterNameOption = "",
-    region: RegionOption = "",
+    *,
+    where: ClusterSource,
 ) -> None:
     """Record what a cluster looks like, to look at any moment of it later.
 
@@ -55,7 +47,6 @@ def record(
     pace = RecordingPace(pause, _parse_length(keep, "--keep") if keep else None)
     # A line when the place cannot be written to, and one when it can again.
     logs.configure_logging("info", ("stderr",))
-    where = ClusterSource(kubeconfig, context, provider, cluster_name, region)
 
     async def work() -> int:
         stop, loop = asyncio.Event(), asyncio.get_running_loop()

@@ -14,14 +14,7 @@ from dovetail.app.changed_plan import change_cluster, plan_change
 from dovetail.app.cluster_source import ClusterSource
 from dovetail.cli.verify import judge_cluster
 from dovetail.cli.views.expectations import read_expectations
-from dovetail.cli.views.options import (
-    ClusterNameOption,
-    ContextOption,
-    KubeconfigOption,
-    ProviderOption,
-    RegionOption,
-    SnapshotOption,
-)
+from dovetail.cli.views.options import SnapshotOption, add_cluster_options
 from dovetail.cli.views.output import LEFT_OUT, Output, print_structured, print_text
 from dovetail.cli.views.progress import ProgressBar
 from dovetail.cli.views.review_comment import Review, build_review_document, render_markdown
@@ -59,6 +52,7 @@ FailOption = Annotated[
 ]
 
 
+@add_cluster_options
 def review(
     base: BaseOption,
     head: HeadOption,
@@ -67,11 +61,8 @@ def review(
     format: CommentOption = CommentFormat.markdown,
     expect: ExpectOption = "",
     fail_on: FailOption = None,
-    kubeconfig: KubeconfigOption = "",
-    context: ContextOption = "",
-    provider: ProviderOption = "auto",
-    cluster_name: ClusterNameOption = "",
-    region: RegionOption = "",
+    *,
+    where: ClusterSource,
 ) -> None:
     """Say what a pull request would do to a cluster, as a comment for it.
 
@@ -83,9 +74,7 @@ def review(
         raise Misconfigured("--fail-on expect needs expectations; name their file with --expect")
     expectations = read_expectations(expect) if expect else None
     sides = compare_folders(base, head)
-    source = WorldSource(
-        live, snapshot, "", "", ClusterSource(kubeconfig, context, provider, cluster_name, region)
-    )
+    source = WorldSource(live, snapshot, "", "", where)
     if not source.given:
         raise Misconfigured("there is no cluster to review against: give a --snapshot, or --live")
     seen = source.read()

@@ -12,18 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from dovetail.cli.views.options import (
-    ClusterNameOption,
-    ContextOption,
-    KubeconfigOption,
-    ProviderOption,
-    RegionOption,
-)
+from dovetail.cli.views.options import add_cluster_options
 from dovetail.cli.views.output import print_note, print_remark, print_text
 from dovetail.errors import BadInput, Misconfigured
 from dovetail.settings.durations import parse_duration
 
 if TYPE_CHECKING:
+    from dovetail.app.cluster_source import ClusterSource
+    from dovetail.app.given_pools import GivenPools
     from dovetail.history.shadow import ShadowReport
     from dovetail.play.shadow_run import LiveShadow
     from dovetail.play.shadow_twins import ShadowTwins
@@ -61,16 +57,32 @@ AsOption = Annotated[
 WithOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--with", metavar="KEY=VALUE|FILE", help="A setting, or a file of NodePools, that the twin tries."
+        "--with",
+        metavar="KEY=VALUE|FILE",
+        help="A setting, or a file of manifests, to try instead of the recorded ones.",
     ),
 ]
 TwinOption = Annotated[
-    Literal["live", "off"], typer.Option("--twin", help="Let twins of the cluster live beside it, or not.")
+    Literal["auto", "live", "nightly", "off"],
+    typer.Option(
+        "--twin",
+        help="When twins of the cluster run: beside it (live), at the end of each day on the recording "
+        "(nightly), or never; auto is live up to 1,000 nodes.",
+    ),
+]
+PoolsOption = Annotated[
+    str,
+    typer.Option(
+        "--pools",
+        metavar="FILE",
+        help="For a cluster without NodePools, such as one of Cluster Autoscaler: those to compare it with.",
+    ),
 ]
 ShapeOption = Annotated[Shape, typer.Option("--output", "-o", help="Shape of the report.")]
 DEFAULT_FOLDER = "dovetail-shadow"
 
 
+@add_cluster_options
 def shadow(
     action: ActionArgument = "watch",
     place: PlaceArgument = "",
@@ -82,34 +94,34 @@ def shadow(
     output: ShapeOption = Shape.table,
     choices: AsOption = "dovetail",
     tried: WithOption = None,
-    twin: TwinOption = "live",
-    kubeconfig: KubeconfigOption = "",
-    context: ContextOption = "",
-    provider: ProviderOption = "auto",
-    cluster_name: ClusterNameOption = "",
-    region: RegionOption = "",
+    twin: TwinOption = "auto",
+    pools: PoolsOption = "",
+    *,
+    where: ClusterSource,
 ) -> None:
     """Say what Dovetail would have done beside the autoscaler that runs today.
 
     The cluster is only read, whichever autoscaler it has; it takes the right to get, list and watch. What is
     seen is recorded, and each decision there is compared with ours. Nothing leaves this machine.
     """
-    twins = _read_twins(choices, tried or [], twin == "live")
+    twins = _read_twins(choices, tried or [], twin != "off")
     if action == "report":
-        _print_report(place or to, _parse_length(since, "--since") if since else None, output, twins)
+        if pools:
+            raise Misconfigured("report reads the pools from the recording; leave --pools out")
+        length = _parse_length(since, "--since") if since else None
+        _print_report(place or to, length, output, twins, nightly=twin == "nightly")
         return
     if place:
         raise Misconfigured(f"watch takes no RECORDING; to keep what is seen in {place}, say --to {place}")
-    from dovetail.app.cluster_source import ClusterSource
     from dovetail.app.recordings import parse_target
     from dovetail.play.shadow_run import ShadowOptions
     from dovetail.runtime import logs
 
     address = _parse_address(report) if report else None
-    options = ShadowOptions(parse_target(to), to, _parse_length(every, "--every"), twins)
+    given = _read_pools(pools) if pools else None
+    options = ShadowOptions(parse_target(to), to, _parse_length(every, "--every"), twins, twin, given)
     limit = _parse_length(lasts, "--for") if lasts else None
     logs.configure_logging("error", ("stderr",))
-    where = ClusterSource(kubeconfig, context, provider, cluster_name, region)
     print_note(f"watching, and recording to {to}; Ctrl-C ends it.")
     with suppress(asyncio.CancelledError):
         found = asyncio.run(_watch(where, options, limit, address))
@@ -174,8 +186,11 @@ async def _serve(live: LiveShadow, address: tuple[str, int]) -> None:
         await runner.cleanup()
 
 
-def _print_report(place: str, since: timedelta | None, output: Shape, twins: ShadowTwins) -> None:
+def _print_report(
+    place: str, since: timedelta | None, output: Shape, twins: ShadowTwins, *, nightly: bool
+) -> None:
     from dovetail.app.recordings import open_recording
+    from dovetail.play.shadow_nights import report_by_days
     from dovetail.play.shadow_twins import report_recording
     from dovetail.play.shadowing import find_since
 
@@ -185,7 +200,11 @@ def _print_report(place: str, since: timedelta | None, output: Shape, twins: Sha
         for trouble in reader.troubles:
             print_remark(trouble)
         sources = [segment.source for segment in reader.segments]
-        _show(report_recording(sources, twins, find_since(sources, since)), output)
+        began = find_since(sources, since)
+        if nightly:
+            _show(report_by_days(reader.segments, twins, began), output)
+        else:
+            _show(report_recording(sources, twins, began), output)
 
 
 def _show(found: ShadowReport, output: Shape) -> None:
@@ -222,6 +241,16 @@ def _read_twins(choices: Literal["dovetail", "karpenter"], tried: list[str], liv
         else:
             raise Misconfigured(f"--with {each}: there is no setting {key}; `dovetail settings` lists them")
     return ShadowTwins(ALL_ROLES if live else (DIFFERENCES,), choices, tuple(settings), tuple(manifests))
+
+
+def _read_pools(path: str) -> GivenPools:
+    from dovetail.app.given_pools import read_given_pools
+    from dovetail.cli.views.files import read_manifests
+
+    found = read_manifests([path])
+    if found.complaints:
+        raise BadInput(f"--pools {path}: {found.complaints[0].message}")
+    return read_given_pools((document.value for document in found.documents), path)
 
 
 def _parse_length(text: str, asked: str) -> timedelta:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,7 +13,8 @@ import typer
 from dovetail.cli.views.files import expect_writable, write_file
 from dovetail.cli.views.output import Output, OutputOption, print_note, print_structured, print_text
 from dovetail.cli.views.progress import count_interrupts, draw_bar, wipe_bar
-from dovetail.errors import BadInput, Misconfigured
+from dovetail.cli.views.worker_runs import play_in_processes, play_on_dask
+from dovetail.errors import BadInput
 from dovetail.play import play_scenario
 from dovetail.runtime import logs
 from dovetail.sim.report import RunReport, build_document, render_side_by_side, render_text
@@ -58,7 +58,7 @@ def simulate(
         stories = [varied for story in stories for varied in _vary_scenario(story, text)]
     if html is not None:
         expect_writable(html)
-    reports = _on_dask(stories, dask) if dask else _play_all(stories, workers)
+    reports = _play_all(stories, workers, dask)
     _show_reports(reports, output)
     if html is not None:
         write_file(html, render_page(reports).encode())
@@ -96,51 +96,17 @@ def _set_field(document: Any, steps: list[str], value: str, text: str) -> None:
         raise BadInput(f"--sweep {text}: the scenario has no such field") from error
 
 
-def _play_all(stories: list[Scenario], workers: int | None) -> list[RunReport]:
-    if len(stories) == 1:
+def _play_all(stories: list[Scenario], workers: int | None, dask: str) -> list[RunReport]:
+    if len(stories) == 1 and not dask:
         return [_play_one(stories[0])]
-    done: dict[int, RunReport] = {}
-    with ProcessPoolExecutor(workers) as pool:
-        coming = {pool.submit(play_scenario, story): number for number, story in enumerate(stories)}
-        try:
-            for finished in as_completed(coming):
-                done[coming[finished]] = finished.result()
-                _say_runs(len(done), len(stories))
-        except KeyboardInterrupt:
-            pool.shutdown(wait=False, cancel_futures=True)
-            if not done:
-                raise
-            print_note(f"stopped early; {len(done)} of {len(stories)} runs were over")
+    given = [(story,) for story in stories]
+    if dask:
+        done = play_on_dask(play_scenario, given, dask)
+    else:
+        done = play_in_processes(play_scenario, given, workers)
+    if not done:
+        raise KeyboardInterrupt
     return [done[number] for number in sorted(done)]
-
-
-def _on_dask(stories: list[Scenario], address: str) -> list[RunReport]:
-    """The same runs on the workers of a Dask cluster, which must have Dovetail installed."""
-    try:
-        from distributed import Client
-        from distributed import as_completed as as_finished
-    except ImportError as error:
-        raise Misconfigured(
-            "playing on Dask: the dask extra is not installed; run pip install 'dovetail[dask]'"
-        ) from error
-    try:
-        client = Client(address, timeout="10s", set_as_default=False)
-    except (OSError, ValueError, TimeoutError) as error:
-        raise Misconfigured(f"playing on Dask: no scheduler answers at {address}; is it running?") from error
-    with client:
-        coming = {client.submit(play_scenario, story, pure=False): n for n, story in enumerate(stories)}
-        done: dict[int, RunReport] = {}
-        for finished in as_finished(list(coming), loop=client.loop):
-            done[coming[finished]] = finished.result()
-            _say_runs(len(done), len(stories))
-    return [done[number] for number in sorted(done)]
-
-
-def _say_runs(done: int, of: int) -> None:
-    if sys.stderr.isatty():
-        draw_bar(done / of, f"{done} of {of} runs")
-        if done == of:
-            wipe_bar()
 
 
 def _play_one(story: Scenario) -> RunReport:

@@ -11,25 +11,17 @@ from dovetail.app.cluster_source import ClusterSource
 from dovetail.app.live_cluster import read_cluster
 from dovetail.app.snapshot_file import encode_snapshot
 from dovetail.cli.views.files import STDIN, expect_writable, write_file
-from dovetail.cli.views.options import (
-    ClusterNameOption,
-    ContextOption,
-    KubeconfigOption,
-    ProviderOption,
-    RegionOption,
-)
+from dovetail.cli.views.options import add_cluster_options
 from dovetail.cli.views.output import format_count, print_note, print_remark, print_text
 
 
+@add_cluster_options
 def snapshot(
     output: Annotated[
         str, typer.Option("--output", "-o", metavar="FILE", help="Where to write it; - for stdout.")
     ],
-    kubeconfig: KubeconfigOption = "",
-    context: ContextOption = "",
-    provider: ProviderOption = "auto",
-    cluster_name: ClusterNameOption = "",
-    region: RegionOption = "",
+    *,
+    where: ClusterSource,
 ) -> None:
     """Save what Dovetail sees of a cluster, to plan and explain it later.
 
@@ -38,7 +30,6 @@ def snapshot(
     """
     if output != STDIN:
         expect_writable(Path(output))
-    where = ClusterSource(kubeconfig, context, provider, cluster_name, region)
     found = read_cluster(where, print_remark)
     data = encode_snapshot(found)
     seen = found.snapshot

@@ -10,14 +10,7 @@ import typer
 from dovetail.app.changed_plan import change_cluster, close_shifted_zones
 from dovetail.app.cluster_source import ClusterSource, SeenCluster
 from dovetail.cli.views.expectations import read_expectations, show_judgements
-from dovetail.cli.views.options import (
-    ClusterNameOption,
-    ContextOption,
-    KubeconfigOption,
-    ProviderOption,
-    RegionOption,
-    SnapshotOption,
-)
+from dovetail.cli.views.options import SnapshotOption, add_cluster_options
 from dovetail.cli.views.output import LEFT_OUT, Output, OutputOption, print_note
 from dovetail.cli.views.progress import ProgressBar
 from dovetail.cli.views.world_files import parse_object_name, read_change_files
@@ -30,8 +23,9 @@ from dovetail.cli.views.world_source import (
     WorldSource,
 )
 from dovetail.errors import Misconfigured
-from dovetail.play.expectations import GivenWorld, Judgement, build_worlds, judge_expectations
+from dovetail.play.expectations import Judgement, judge_expectations
 from dovetail.play.expectations_file import Expectations
+from dovetail.play.expected_worlds import GivenWorld, build_worlds
 from dovetail.state.changed_pods import WorldChange
 
 ExpectationsOption = Annotated[
@@ -39,6 +33,7 @@ ExpectationsOption = Annotated[
 ]
 
 
+@add_cluster_options
 def verify(
     filename: ExpectationsOption,
     change: ChangeOption = None,
@@ -47,11 +42,8 @@ def verify(
     snapshot: SnapshotOption = "",
     recording: RecordingOption = "",
     at: AtOption = "",
-    kubeconfig: KubeconfigOption = "",
-    context: ContextOption = "",
-    provider: ProviderOption = "auto",
-    cluster_name: ClusterNameOption = "",
-    region: RegionOption = "",
+    *,
+    where: ClusterSource,
     output: OutputOption = Output.table,
 ) -> None:
     """Check a cluster, now or after a change, against expectations.
@@ -63,7 +55,6 @@ def verify(
     expectations = read_expectations(filename)
     altered = read_change_files(change or [], delete or []) if change or delete else None
     names = [parse_object_name(each) for each in delete or []]
-    where = ClusterSource(kubeconfig, context, provider, cluster_name, region)
     source = WorldSource(live, snapshot, recording, at, where)
     if not source.given:
         raise Misconfigured("nothing to verify: give a --snapshot, a --recording, or --live")

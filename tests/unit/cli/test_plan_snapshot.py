@@ -10,7 +10,7 @@ import pytest
 
 from dovetail.app.cluster_source import SeenCluster
 from dovetail.app.snapshot_file import encode_snapshot
-from dovetail.cli.plan import _PlanRequest
+from dovetail.cli.views.file_plans import FilePlanner
 from dovetail.cli.views.world_files import WorldReader
 from support.builders import pod
 from support.commands import dovetail
@@ -96,7 +96,7 @@ def save_world(folder: Path, *objects: dict[str, Any]) -> str:
     reader = WorldReader()
     (folder / "now.json").write_text(json.dumps(listed(*objects)))
     reader.read_files([str(folder / "now.json")])
-    situation = _PlanRequest(reader, "", "", quick=True).build_situation()
+    situation = FilePlanner(reader, "", "", quick=True).build_situation()
     (folder / "taken.json").write_bytes(encode_snapshot(SeenCluster(situation)))
     return str(folder / "taken.json")
 

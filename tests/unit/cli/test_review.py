@@ -10,7 +10,7 @@ import pytest
 
 from dovetail.app.cluster_source import SeenCluster
 from dovetail.app.snapshot_file import encode_snapshot
-from dovetail.cli.plan import _PlanRequest
+from dovetail.cli.views.file_plans import FilePlanner
 from dovetail.cli.views.review_comment import MOST_BYTES, escape_markdown
 from dovetail.cli.views.world_files import WorldReader
 from support.commands import Ended, dovetail
@@ -36,7 +36,7 @@ class Sides:
         (folder / "now.json").write_text(json.dumps(listed(pool("general"), *nodes, *pods)))
         reader = WorldReader()
         reader.read_files([str(folder / "now.json")])
-        seen = SeenCluster(_PlanRequest(reader, "", "", quick=True).build_situation())
+        seen = SeenCluster(FilePlanner(reader, "", "", quick=True).build_situation())
         (folder / "cluster.json").write_bytes(encode_snapshot(seen))
         (folder / "expect.yaml").write_text(EXPECTATIONS)
 

@@ -21,13 +21,13 @@ from dovetail.cli.views.output import (
     print_text,
     some_of,
 )
-from dovetail.cli.views.plans import HOURS_A_MONTH
 from dovetail.cli.views.progress import ProgressBar
 from dovetail.disruption.blocked_reason import PASSING
 from dovetail.disruption.command import Command
 from dovetail.disruption.methods.drift_waves import DriftWave, DriftWaves, WaveReplacement
 from dovetail.disruption.report import BlockedNodeReport, DisruptionReport, build_report
 from dovetail.errors import BadInput
+from dovetail.scheduling.bill import HOURS_A_MONTH
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.plan import PlannedNode
 from dovetail.settings import durations

@@ -18,7 +18,6 @@ from dovetail.disruption.candidates import (
     Candidate,
     DisruptionClass,
     evaluate_node,
-    find_running_price,
 )
 from dovetail.disruption.choose import DisruptionChoice
 from dovetail.disruption.command import DRIFTED, EMPTY, SINGLE, Method
@@ -29,6 +28,7 @@ from dovetail.disruption.methods.drift_waves import limit_drift
 from dovetail.disruption.methods.emptiness import choose_empty_nodes, explain_not_empty
 from dovetail.disruption.policy import find_rest_block
 from dovetail.disruption.report import BlockedNodeExplainer
+from dovetail.scheduling.bill import find_running_price
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.resources import (
     Nano,
@@ -75,7 +75,7 @@ def explain_node(seen: SeenCluster, state: StateNode) -> NodeAnswer:
     inputs = build_disruption_input(seen)
     known = views.read_labels(state)
     chosen = inputs.types.get(views.read_pool_name(state), {}).get(known.get(labels.INSTANCE_TYPE, ""))
-    return _NodeJudge(inputs, state).judge_node(find_running_price(known, chosen))
+    return _NodeJudge(inputs, state).judge_node(find_running_price(known, chosen) or 0.0)
 
 
 class _NodeJudge:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Callable
+from functools import wraps
+from inspect import Parameter, signature
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
@@ -10,13 +13,11 @@ from dovetail.api.crds import find_provider_api
 from dovetail.errors import BadInput
 
 __all__ = [
-    "ClusterNameOption",
     "ContextOption",
     "HistoryPlaceOption",
     "KubeconfigOption",
-    "ProviderOption",
-    "RegionOption",
     "SnapshotOption",
+    "add_cluster_options",
     "check_history_place",
     "check_provider",
 ]
@@ -78,3 +79,38 @@ ClusterNameOption = Annotated[
 RegionOption = Annotated[
     str, typer.Option(metavar="REGION", help="The cluster's AWS region; else as its controller or nodes say.")
 ]
+
+# The options that name a cluster, in the order of the help; each is the member of ClusterSource so called.
+CLUSTER_OPTIONS: dict[str, tuple[Any, str]] = {
+    "kubeconfig": (KubeconfigOption, ""),
+    "context": (ContextOption, ""),
+    "provider": (ProviderOption, "auto"),
+    "cluster_name": (ClusterNameOption, ""),
+    "region": (RegionOption, ""),
+}
+
+
+def add_cluster_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with the options that name a cluster in place of its parameter `where: ClusterSource`."""
+    # What the parameter's type is called is never looked up: it may be imported for type checks alone.
+    hints = get_type_hints(command, localns={"ClusterSource": object}, include_extras=True)
+    plain = signature(command)
+    listed: list[Parameter] = []
+    for each in plain.parameters.values():
+        if each.name != "where":
+            listed.append(each.replace(annotation=hints[each.name]))
+            continue
+        for name, (annotation, default) in CLUSTER_OPTIONS.items():
+            listed.append(Parameter(name, each.kind, default=default, annotation=annotation))
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        from dovetail.app.cluster_source import ClusterSource
+
+        where = ClusterSource(**{name: given.pop(name) for name in CLUSTER_OPTIONS})
+        command(where=where, **given)
+
+    # Typer reads both.
+    run.__signature__ = plain.replace(parameters=listed)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in listed}
+    return run

@@ -17,8 +17,9 @@ from dovetail.cli.views.output import (
     print_text,
     some_of,
 )
-from dovetail.cli.views.plans import HOURS_A_MONTH, describe_refusals
+from dovetail.cli.views.plans import describe_refusals
 from dovetail.disruption.command import Command
+from dovetail.scheduling.bill import HOURS_A_MONTH
 from dovetail.scheduling.model.plan import Plan
 from dovetail.state.changed_workloads import WorkloadChange
 from dovetail.state.nodepool_change import DriftForecast

@@ -23,12 +23,13 @@ from dovetail.cli.views.output import (
     some_of,
 )
 from dovetail.errors import BadInput
+from dovetail.scheduling.bill import HOURS_A_MONTH
 from dovetail.scheduling.model.plan import PlannedNode
 from dovetail.scheduling.model.reasons import Decision, NodeReason
 from dovetail.scheduling.model.requirements import describe_values
 from dovetail.scheduling.model.snapshot import Snapshot
 
-__all__ = ["HOURS_A_MONTH", "PSEUDO", "describe_refusals", "show_explanation", "show_plan", "write_plan"]
+__all__ = ["PSEUDO", "describe_refusals", "show_explanation", "show_plan", "write_plan"]
 
 AT_ONCE = 200
 PSEUDO = frozenset((INITIALIZED, REGISTERED))  # true of every node in the end, and on no NodeClaim
@@ -119,7 +120,6 @@ def _list_reasons(solved: SolvedPlan, pod: str, why: str) -> list[dict[str, obje
     ]
 
 
-HOURS_A_MONTH = 730
 SHOWN_PODS = 3
 MORE_TYPES = 10
 COLUMNS = ("NODES", "POOL", "INSTANCE TYPE", "OR", "ZONE", "CAPACITY TYPE", "PODS EACH", "$/H", "$/MONTH")

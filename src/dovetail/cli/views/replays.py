@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Literal, NamedTuple
 
 from dovetail.cli.views.output import format_count, print_note, print_remark
-from dovetail.cli.views.progress import count_interrupts, draw_bar, watch_progress, wipe_bar
+from dovetail.cli.views.progress import watch_progress
 from dovetail.cli.views.recordings import open_recordings, tell_missing
 from dovetail.cli.views.variations import VariationParser
+from dovetail.cli.views.worker_runs import play_in_processes, play_on_dask
 from dovetail.errors import BadInput, Misconfigured
 from dovetail.play.recorded_cloud import Assumption
 from dovetail.play.replay_meter import ReplayBill
@@ -80,7 +78,10 @@ def play_recording(
     variations, baseline = _list_variations(survey, choices)
     slices, workers, dask = choices.how
     sections = cut_slices(survey.sections, slices)
-    jobs = list(_list_jobs(sections, variations, choices))
+    # First the rules that were in force: without them nothing can be said about others.
+    jobs = sorted(
+        _list_jobs(sections, variations, choices), key=lambda job: variations[job.column].name != baseline
+    )
     bills = _play_jobs(places, jobs, survey.facts, workers, dask)
     played = [
         found
@@ -177,10 +178,9 @@ def _play_jobs(
     """The bills by the number of their job; fewer than all when a person ended it early."""
     if not jobs:
         return {}
-    if dask:
-        return _play_on_dask(places, jobs, facts, dask)
-    if workers > 1:
-        return _play_in_processes(places, jobs, facts, workers)
+    if dask or workers > 1:
+        given = [(list(places), job.task, facts) for job in jobs]
+        return play_on_dask(play_task, given, dask) if dask else play_in_processes(play_task, given, workers)
     done: dict[int, ReplayBill] = {}
     total = sum((job.task.section.length for job in jobs), timedelta())
     before = timedelta()
@@ -202,66 +202,3 @@ def play_task(places: Sequence[str], task: ReplayTask, facts: ReplayFacts) -> Re
     bill = play_section(partial(open_recordings, places), task, facts)
     assert bill is not None  # nobody there to end it early
     return bill
-
-
-def _play_in_processes(
-    places: Sequence[str], jobs: Sequence[_Job], facts: ReplayFacts, workers: int
-) -> dict[int, ReplayBill]:
-    done: dict[int, ReplayBill] = {}
-    with ProcessPoolExecutor(workers) as pool, _count_runs(len(jobs)) as tell:
-        coming = {pool.submit(play_task, places, job.task, facts): n for n, job in enumerate(jobs)}
-        for finished in as_completed(coming):
-            done[coming[finished]] = finished.result()
-            if tell(len(done)):
-                pool.shutdown(wait=False, cancel_futures=True)
-                print_note(f"stopped early; {len(done)} of {len(jobs)} runs were over")
-                break
-    return done
-
-
-def _play_on_dask(
-    places: Sequence[str], jobs: Sequence[_Job], facts: ReplayFacts, address: str
-) -> dict[int, ReplayBill]:
-    """The same on the workers of a Dask cluster, which have Dovetail and can read the recording."""
-    try:
-        from distributed import Client
-        from distributed import as_completed as as_finished
-    except ImportError as error:
-        raise Misconfigured(
-            "playing on Dask: the dask extra is not installed; run pip install 'dovetail[dask]'"
-        ) from error
-    try:
-        client = Client(address, timeout="10s", set_as_default=False)
-    except (OSError, ValueError, TimeoutError) as error:
-        raise Misconfigured(f"playing on Dask: no scheduler answers at {address}; is it running?") from error
-    done: dict[int, ReplayBill] = {}
-    with client, _count_runs(len(jobs)) as tell:
-        coming = {
-            client.submit(play_task, list(places), job.task, facts, pure=False): number
-            for number, job in enumerate(jobs)
-        }
-        for finished in as_finished(list(coming), loop=client.loop):
-            done[coming[finished]] = finished.result()
-            if tell(len(done)):
-                break
-    return done
-
-
-@contextmanager
-def _count_runs(of: int) -> Iterator[_TellRuns]:
-    with count_interrupts() as interrupted:
-        yield _TellRuns(of, interrupted)
-    if sys.stderr.isatty():
-        wipe_bar()
-
-
-class _TellRuns:
-    """Draws how many runs are over, and says whether to stop."""
-
-    def __init__(self, of: int, interrupted: list[int]) -> None:
-        self._of, self._interrupted = of, interrupted
-
-    def __call__(self, done: int) -> bool:
-        if sys.stderr.isatty():
-            draw_bar(done / self._of, f"{done} of {self._of} runs")
-        return self._interrupted[0] > 0

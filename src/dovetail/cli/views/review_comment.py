@@ -14,9 +14,10 @@ from dovetail.app.changed_plan import ChangedPlan
 from dovetail.cli.views.expectations import build_judgement, describe_result
 from dovetail.cli.views.output import format_count
 from dovetail.cli.views.plan_changes import build_change_document, format_length
-from dovetail.cli.views.plans import HOURS_A_MONTH, describe_refusals
+from dovetail.cli.views.plans import describe_refusals
 from dovetail.errors import escape_text
 from dovetail.play.expectations import Judgement
+from dovetail.scheduling.bill import HOURS_A_MONTH
 from dovetail.scheduling.fleet_cost import split_cost
 from dovetail.state.changed_workloads import WorkloadChange
 

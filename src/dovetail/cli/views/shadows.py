@@ -30,6 +30,7 @@ def format_report(report: ShadowReport, most: int = 10) -> str:
         rows.append(("left out", f"{names}: NodePools of a node class that Dovetail does not know"))
     if report.paid.unpriced_hours:
         rows.append(("without a price", f"{report.paid.unpriced_hours:,.1f} node hours, counted as nothing"))
+    rows += [("assumed wrongly", each) for each in report.claim.assumptions]
     rows += [("note", note) for note in report.notes]
     lines = [_format_head(report)] + [f"{name:<19} {text}" for name, text in rows]
     largest = report.list_largest(most)
