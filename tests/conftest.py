@@ -6,14 +6,16 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 from support.logs import kept_logs
 
 # No wall-clock limits: a slow machine is not a failure. The same tree gives the same examples, so that a red
-# run means a change; DOVETAIL_HYPOTHESIS=explore looks at new ones.
+# run means a change; DOVETAIL_HYPOTHESIS=explore looks at new ones, and "mutants" (hack/mutants.py) does not
+# look for the smallest example that fails, for nobody reads it.
 settings.register_profile("steady", deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None)
+settings.register_profile("mutants", deadline=None, derandomize=True, phases=[Phase.explicit, Phase.generate])
 settings.load_profile(os.environ.get("DOVETAIL_HYPOTHESIS", "steady"))
 
 collect_ignore = [] if os.environ.get("DOVETAIL_TEST_CLUSTER") else ["cluster"]

@@ -6,8 +6,9 @@ import time
 from collections.abc import Iterator
 
 from dovetail.disruption.situation import Situation
-from dovetail.play.expectations import GivenWorld, build_worlds, judge_expectations
+from dovetail.play.expectations import judge_expectations
 from dovetail.play.expectations_file import parse_expectations
+from dovetail.play.expected_worlds import GivenWorld, build_worlds
 from dovetail.providers.kwok.catalog import read_instance_types
 from dovetail.scheduling.model.snapshot import SchedulingOptions
 from dovetail.state.offline import OfflineCluster

@@ -1,8 +1,9 @@
 """A whole Dovetail beside a large, quiet cluster, in a process of its own and in virtual time.
 
-Run as `python -m tests.bench.hold_cluster NODES PODS`: prints what it holds, what idling takes, and how long
-the decision for one new pod takes. The cluster is canned: objects are made when they are listed and then
-forgotten, so that the memory is Dovetail's own.
+Run as `python -m tests.bench.hold_cluster NODES PODS [FOLDER]`: prints what it holds, what idling takes, and
+how long the decision for one new pod takes. With a folder, every feature that remembers or tells is on and
+writes there: the decision log, notifications and a recording. The cluster is canned: objects are made when
+they are listed and then forgotten, so that the memory is Dovetail's own.
 """
 
 from __future__ import annotations
@@ -224,14 +225,29 @@ class Calm(FakeCloud):
         return self.types
 
 
-async def story(nodes: int, pods: int) -> dict[str, Any]:
+def _list_features(folder: Path) -> dict[str, str]:
+    """Settings that turn on whatever remembers or tells, into files of a folder."""
+    notify = folder / "notify.yaml"
+    sink = {"name": "file", "to": f"file:{folder / 'told'}", "digest": "5m"}
+    document = {"apiVersion": "dovetail.sh/v1alpha1", "kind": "Notify", "sinks": [sink]}
+    notify.write_bytes(msgspec.json.encode(document))
+    return {
+        "DECISION_LOG": f"file:{folder / 'decisions'}",
+        "NOTIFY_FILE": str(notify),
+        "RECORDING": f"file:{folder / 'recording'}",
+        "METRICS_DETAIL": "full",
+        "FEATURE_GATES": "NodeRepair=true,SpotToSpotConsolidation=true,NodeOverlay=true",
+    }
+
+
+async def story(nodes: int, pods: int, folder: Path | None) -> dict[str, Any]:
     clock, large = VirtualClock(NOW + timedelta(days=1)), Large(nodes, pods)
     cloud = Calm(clock, types=catalogue())
     cloud.flavour = labels.AWS
     server = Canned(large)
-    dovetail = Dovetail(
-        read_settings((), {}, provider="kwok"), server, clock=clock, chance=Random(1), make=bare(cloud)
-    )
+    features = _list_features(folder) if folder is not None else {}
+    settings = read_settings((), features, provider="kwok")
+    dovetail = Dovetail(settings, server, clock=clock, chance=Random(1), make=bare(cloud))
     for number in range(nodes):
         claim = large.state(number).claim
         assert claim is not None
@@ -304,4 +320,5 @@ def _now_resident() -> int:
 
 
 if __name__ == "__main__":
-    print(json.dumps(run_virtual(story(int(sys.argv[1]), int(sys.argv[2])))))
+    place = Path(sys.argv[3]) if len(sys.argv) > 3 else None
+    print(json.dumps(run_virtual(story(int(sys.argv[1]), int(sys.argv[2]), place))))

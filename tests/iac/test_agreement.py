@@ -42,7 +42,7 @@ def test_every_kit_grants_the_same(where: Where, terraform: str, node: str, tmp_
     assert from_template(stacks()["v1"], where) == source
 
 
-def test_every_kit_grants_a_log_and_sinks_the_same_where_it_is_told_of_them(
+def test_every_kit_grants_a_log_a_recording_and_sinks_the_same_where_it_is_told_of_them(
     terraform: str, node: str, tmp_path: Path
 ) -> None:
     from support.cdk import SINKS, stacks
@@ -50,21 +50,28 @@ def test_every_kit_grants_a_log_and_sinks_the_same_where_it_is_told_of_them(
     where = CLUSTERS[0]
     topic, bus = (each.partition(":")[2] for each in SINKS)
     log = {"LogBucketArn": "arn:aws:s3:::trail", "LogFolder": f"prod/{where.cluster}/"}
-    source = from_source(where, "decisionLogPolicy", "notificationPolicy", TopicArn=topic, BusArn=bus, **log)
+    looks = {"RecordingBucketArn": "arn:aws:s3:::looks", "RecordingFolder": "prod/"}
+    more = "decisionLogPolicy", "recordingPolicy", "notificationPolicy"
+    source = from_source(where, *more, TopicArn=topic, BusArn=bus, **log, **looks)
     asked = {
+        "recording_bucket": "looks",
+        "recording_prefix": "prod",
         "decision_log_bucket": "trail",
         "decision_log_prefix": "prod",
         "notification_topic_arns": [topic],
         "notification_bus_arns": [bus],
     }
     given = {
+        "RecordingBucket": "looks",
+        "RecordingPrefix": "prod/",
         "DecisionLogBucket": "trail",
         "DecisionLogPrefix": "prod/",
         "NotificationTopicArns": topic,
         "NotificationBusArns": bus,
     }
 
-    assert {"AllowDecisionLogObjects", "AllowNotificationTopics", "AllowNotificationBuses"} <= set(source)
+    granted = {"DecisionLogObjects", "RecordingObjects", "NotificationTopics", "NotificationBuses"}
+    assert {f"Allow{each}" for each in granted} <= set(source)
     assert from_terraform(terraform, where, tmp_path, **asked) == source
     assert from_cloudformation(where, **given) == source
     assert from_template(stacks()["telling"], where) == source

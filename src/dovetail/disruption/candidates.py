@@ -16,6 +16,7 @@ from dovetail.api.pdb import PdbLimits
 from dovetail.api.pod import Pod
 from dovetail.disruption.blocked_reason import BlockedReason
 from dovetail.disruption.inputs import DisruptionInput
+from dovetail.scheduling.bill import find_running_price
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.decision_cache import IdentityCache
 from dovetail.scheduling.model.instance_types import InstanceType
@@ -184,7 +185,7 @@ def _compute_evaluation(inputs: DisruptionInput, state: StateNode) -> _Evaluatio
         state=state,
         pool=pool,
         instance_type=instance_type,
-        price=find_running_price(views.read_labels(state), instance_type),
+        price=find_running_price(views.read_labels(state), instance_type) or 0.0,
         pods=state.pods if len(pods) == len(state.pods) else pods,
         cost=compute_reschedule_cost(pods),
     )
@@ -267,15 +268,6 @@ def _check_budgets(limits: PdbLimits, pod: Pod, now: datetime) -> tuple[BlockedR
 
 def _read_grace_period(state: StateNode) -> str | None:
     return state.claim.spec.termination_grace_period if state.claim else None
-
-
-def find_running_price(known: Mapping[str, str], instance_type: InstanceType | None) -> float:
-    """What a node of these labels costs an hour, whether or not more can be had now; 0 when unknown."""
-    zone, capacity_type = known.get(labels.ZONE, ""), known.get(labels.CAPACITY_TYPE, "")
-    for offering in instance_type.offerings if instance_type else ():
-        if offering.zone == zone and offering.capacity_type == capacity_type:
-            return 0.0 if isnan(offering.price) else offering.price
-    return 0.0
 
 
 def sort_by_ratio(candidates: Sequence[Candidate]) -> list[Candidate]:

@@ -20,11 +20,10 @@ from dovetail.disruption.blocked_reason import BlockedReason
 from dovetail.disruption.candidates import (
     Candidate,
     compute_reschedule_cost,
-    find_running_price,
 )
 from dovetail.disruption.command import Command
 from dovetail.disruption.inputs import DisruptionInput
-from dovetail.scheduling.bill import sum_prices
+from dovetail.scheduling.bill import find_running_price, sum_prices
 from dovetail.scheduling.model import state_node as views
 from dovetail.settings import Settings, durations
 from dovetail.settings.value_kinds import Rate
@@ -322,7 +321,7 @@ def compute_totals(inputs: DisruptionInput, candidates: Sequence[Candidate]) -> 
 
 def _find_node_price(inputs: DisruptionInput, pool: str, known: Mapping[str, str]) -> float:
     name = known.get(labels.INSTANCE_TYPE, "")
-    return find_running_price(known, inputs.types.get(pool, {}).get(name))
+    return find_running_price(known, inputs.types.get(pool, {}).get(name)) or 0.0
 
 
 def compute_score(savings: float, cost: float, total: PoolTotals | None) -> BalanceScore:

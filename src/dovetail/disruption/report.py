@@ -18,7 +18,6 @@ from dovetail.disruption.candidates import (
     Candidate,
     DisruptionClass,
     evaluate_node,
-    find_running_price,
 )
 from dovetail.disruption.choose import DisruptionChoice, order_methods
 from dovetail.disruption.command import DRIFTED, EMPTY, MANY, MULTI, REBALANCE, SINGLE, Command, Method
@@ -32,6 +31,7 @@ from dovetail.disruption.methods.rebalance import choose_rebalance
 from dovetail.disruption.methods.split import choose_split
 from dovetail.disruption.policy import read_policy, read_recent_moves
 from dovetail.disruption.projection import project_commands
+from dovetail.scheduling.bill import find_running_price
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.snapshot import StateNode
 from dovetail.settings import durations
@@ -198,7 +198,7 @@ def choose_static_drift_within_limits(inputs: DisruptionInput) -> DisruptionChoi
 def _find_price(inputs: DisruptionInput, state: StateNode) -> float:
     known = views.read_labels(state)
     of = inputs.types.get(views.read_pool_name(state), {}).get(known.get(labels.INSTANCE_TYPE, ""))
-    return find_running_price(known, of)
+    return find_running_price(known, of) or 0.0
 
 
 class BlockedNodeExplainer:
