@@ -135,8 +135,9 @@ class Warm:
             loaded = any(getattr(each, "__file__", None) == path for each in list(sys.modules.values()))
             return not loaded or swap(self._functions[path], path, before, after, places)
 
-        left, tried = float(self.job["budget"]), 0
+        left, tried, reached = float(self.job["budget"]), 0, False
         for chosen in self._chosen(mutant, probe):
+            reached = reached or any(self._known[item.nodeid].reached >> probe & 1 for item in chosen)
             fit = []
             for item in chosen:
                 left -= self._known[item.nodeid].seconds
@@ -149,6 +150,8 @@ class Warm:
                 return {"cold": True}
             if answer.noticed:
                 return {"noticed": f"{answer.test} {answer.noticed}", "tried": tried}
+        if mutant["named"] and not reached:
+            return {"cold": True}  # tests that were named by hand reach it in processes that they start
         return {"noticed": "", "tried": tried}
 
     def _judged(self, items: list[pytest.Item], change: Callable[[], bool]) -> Answer:

@@ -93,7 +93,7 @@ def test_that_fails_after_another():
 """
 
 
-def job(tmp_path: Path, *changes: tuple[str, str], **more: Any) -> list[dict[str, Any]]:
+def job(tmp_path: Path, *changes: tuple[str, str], named: bool = False, **more: Any) -> list[dict[str, Any]]:
     """What the warm process tells of these changes, and of unsound tests."""
     (tmp_path / "src").mkdir(exist_ok=True)
     (tmp_path / "src" / "sample.py").write_text(SOURCE)
@@ -110,7 +110,7 @@ def job(tmp_path: Path, *changes: tuple[str, str], **more: Any) -> list[dict[str
                 "end": start + len(code),
                 "new": change,
                 "tests": ["test_sample.py"],
-                "named": False,
+                "named": named,
             }
         )
     told = {
@@ -172,6 +172,14 @@ def test_a_change_that_never_ends_is_noticed(tmp_path: Path) -> None:
 def test_what_only_a_new_process_would_see_is_told_so(tmp_path: Path) -> None:
     told = job(tmp_path, ("FIRST = 1", "FIRST = 2"), ("value + 1", "value + 2"))
     assert [each.get("cold") for each in told if "mutant" in each] == [True, True]
+
+
+def test_tests_named_by_hand_that_reach_it_in_no_process_of_ours_are_asked_in_a_new_one(
+    tmp_path: Path,
+) -> None:
+    """They may start a process that imports the code from its file, where no fork has changed it."""
+    told = job(tmp_path, ("return 7", "return 8"), ("value * 3", "value * 4"), named=True)
+    assert [each.get("cold") for each in told if "mutant" in each] == [True, None]
 
 
 def test_what_was_learned_is_kept_until_the_test_changes(tmp_path: Path) -> None:
