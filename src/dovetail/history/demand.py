@@ -122,11 +122,11 @@ class DemandReader:
         there = {views.read_name(state) for state in snapshot.nodes}
         steps: list[_DemandStep] = []
         ended = _find_ended(snapshot, gone) if gone else {}
-        newest = max((_rank_by_age(pod, at)[0] for _, pod in come.values()), default=at - UNSEEN)
+        ended |= self._guess_ends(
+            at, [uid for uid in gone if uid not in come and uid not in ended], ended, come
+        )
         for uid in [uid for uid in gone if uid not in come]:
-            # Where nobody tells: a while before the look, and after those that came in its place.
-            since = self._limit_time(ended.get(uid) or max(at - UNSEEN, newest), at)
-            steps += self._end_pod(since, self.pods.pop(uid), going, there)
+            steps += self._end_pod(self._limit_time(ended[uid], at), self.pods.pop(uid), going, there)
         for uid, (source, pod) in sorted(come.items(), key=lambda each: _rank_by_age(each[1][1], at)):
             known = self.pods.get(uid)
             if known is not None:
@@ -136,6 +136,39 @@ class DemandReader:
         steps += self._forget_evicted(at)
         self._last = at
         return self._list_changes(steps)
+
+    def _guess_ends(
+        self,
+        at: datetime,
+        unseen: list[str],
+        ended: Mapping[str, datetime],
+        come: Mapping[str, tuple[str, Pod]],
+    ) -> dict[str, datetime]:
+        """When pods were told to go that no look has seen going.
+
+        A while before the look, and after those that came. Of a Deployment that is rolled out, one pod goes
+        for each that comes. Pods of a workload end in the order in which they were told to: one that is gone
+        was told before those that are still going.
+        """
+        came = sorted((_rank_by_age(pod, at)[0], _find_family(pod)) for _, pod in come.values())
+        first: dict[RecordedWorkload, datetime] = {}
+        for uid, time in ended.items():
+            workload = self.pods[uid].workload
+            first[workload] = min(time, first.get(workload, time))
+        found: dict[str, datetime] = {}
+        paired: dict[RecordedWorkload, int] = {}
+        for uid in unseen:
+            seen = self.pods[uid]
+            limit, number = first.get(seen.workload, at), paired.get(seen.workload, 0)
+            before = [(time, family) for time, family in came if time < limit]
+            replaced = [time for time, family in before if family and family == _find_family(seen.pod)]
+            if replaced:
+                found[uid] = replaced[min(number, len(replaced) - 1)]
+            else:
+                times = [time for time in (at - UNSEEN, *(each for each, _ in before)) if time < limit]
+                found[uid] = max(times, default=limit)
+            paired[seen.workload] = number + 1
+        return found
 
     def _limit_time(self, time: datetime, at: datetime) -> datetime:
         """A time that an object tells, between the look before and this one."""
@@ -268,6 +301,14 @@ def _rank_by_age(pod: Pod, at: datetime) -> tuple[datetime, int]:
     """Who came first; of those that came in one second, whom the API server wrote first."""
     written = pod.metadata.resource_version
     return pod.metadata.creation_timestamp or at, int(written) if written.isdecimal() else 0
+
+
+def _find_family(pod: Pod) -> str:
+    """The Deployment that a pod is of, by the name of its ReplicaSet; empty for pods of other owners."""
+    owner = next((each for each in pod.metadata.owner_references if each.controller), None)
+    if owner is None or owner.kind != "ReplicaSet":
+        return ""
+    return f"{pod.namespace}/{owner.name.rpartition('-')[0]}"
 
 
 def _find_ended(snapshot: Snapshot, gone: Mapping[str, Pod]) -> dict[str, datetime]:

@@ -53,7 +53,7 @@ _SERVER_FIELDS = (
     "ownerReferences",
     "managedFields",
 )
-# Of the template of a NodePool: its hash as it was recorded.
+# On the template of a NodePool: its recorded hash, once that has changed.
 TEMPLATE = "replay.dovetail.sh/template"
 _HASHES = (labels.NODEPOOL_HASH, labels.NODEPOOL_HASH_VERSION)
 _MARKS = (labels.DISRUPTED_TAINT, labels.UNREGISTERED_TAINT)
@@ -69,11 +69,11 @@ def strip_document(obj: Object) -> Json:
     return document
 
 
-def build_nodepool(pool: NodePool, defaults: Mapping[str, str], knobs: bool) -> Json:
+def build_nodepool(pool: NodePool, defaults: Mapping[str, str], knobs: bool, mark: str = "") -> Json:
     """The NodePool as a person wrote it: without what its controller's settings added to it.
 
-    Without `knobs` it has none of those that Karpenter does not know. A recording does not have all of a
-    template, but its hash: where that changes, the hash of what is made here changes too, and nodes drift.
+    Without `knobs` it has none of those that Karpenter does not know. A `mark` tells its template from that
+    of an earlier look: the hash of what is made here changes with it, and nodes drift.
     """
     kept = {
         key: value
@@ -85,12 +85,9 @@ def build_nodepool(pool: NodePool, defaults: Mapping[str, str], knobs: bool) -> 
     document = strip_document(replace(pool, metadata=replace(pool.metadata, annotations=kept)))
     document.pop("status", None)
     document["metadata"].pop("finalizers", None)
-    if labels.NODEPOOL_HASH in pool.annotations:
+    if mark:
         about = document["spec"]["template"].setdefault("metadata", {})
-        about["annotations"] = {
-            **(about.get("annotations") or {}),
-            TEMPLATE: pool.annotations[labels.NODEPOOL_HASH],
-        }
+        about["annotations"] = {**(about.get("annotations") or {}), TEMPLATE: mark}
     return document
 
 

@@ -18,12 +18,11 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from math import exp
+from datetime import datetime
 from random import Random
 from typing import Any, Literal
 
-from dovetail.api import crds, labels
+from dovetail.api import crds
 from dovetail.api.crds import find_provider_api
 from dovetail.app.controller import Dovetail
 from dovetail.controllers.disruption import DisruptionController
@@ -34,22 +33,18 @@ from dovetail.history.demand import DemandChange, DemandReader, RecordedWorkload
 from dovetail.history.recording.reader import RecordedLook
 from dovetail.history.supply import BootTimes, ReclaimReader, RecordedReclaim, SpotPlace
 from dovetail.play.kept_pods import KeptPods
+from dovetail.play.recorded_changes import apply_storage, apply_world_changes
 from dovetail.play.recorded_cloud import Assumption, RecordedCloud
 from dovetail.play.recorded_objects import build_pod, build_replicaset, name_replicaset
-from dovetail.play.recorded_start import (
-    ReplacedObjects,
-    StartedWorld,
-    apply_storage,
-    apply_world_changes,
-    fill_world,
-)
+from dovetail.play.recorded_start import fill_world
 from dovetail.play.replay_meter import ReplayBill, ReplayMeter
+from dovetail.play.replayed_spot import SpotReclaims
+from dovetail.play.started_world import ReplacedObjects, StartedWorld
 from dovetail.settings import read_settings
 from dovetail.sim.clock import VirtualClock, VirtualLoop
 from dovetail.sim.cluster.controllers import SimClusterOptions
 from dovetail.sim.cluster.kubelet import KubeletOptions
 from dovetail.sim.kube.internal_writes import InternalApi
-from dovetail.sim.kube.status import ApiError
 from dovetail.sim.transport import LocalTransport
 from dovetail.sim.volatile_cloud import CatalogueProvider
 from dovetail.sim.world import World
@@ -59,8 +54,6 @@ __all__ = ["ReplayFacts", "ReplayRun", "Variation", "learn_facts"]
 Json = dict[str, Any]
 DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 HEARTBEAT = 20.0
-# Between the warning of a reclaim and the end of the machine.
-NOTICE = timedelta(seconds=120)
 # What Karpenter has no word for, and how it plans.
 KARPENTER = {"PLANNER": "one-by-one", "DRIFT_PAUSE_AFTER": "0s"}
 # Nobody reads these in a replay, and they cost time.
@@ -141,17 +134,15 @@ class ReplayRun:
         self._learns = facts is None
         self._start = start
         self._assume: Assumption = assume
-        self._chance = Random(f"{seed} of a replay")
         self._seed = seed
         self._demand = DemandReader()
         self._reclaims = ReclaimReader()
         self._fed: deque[_FedLook] = deque()
-        self._later: list[tuple[datetime, str]] = []
-        self._hazard_since = start.at
         self._runner = asyncio.Runner(loop_factory=VirtualLoop)
         self._tasks: list[asyncio.Task[None]] = []
         self.world: World
         self.cloud: RecordedCloud
+        self.spot: SpotReclaims
         self._runner.run(self._begin())
 
     @property
@@ -196,6 +187,7 @@ class ReplayRun:
         clock = VirtualClock(start.at)
         world = World(clock, self._seed, options=SimClusterOptions(KubeletOptions(heartbeat=HEARTBEAT)))
         self.world = world
+        self.spot = SpotReclaims(world, Random(f"{self._seed} of a replay"))
         for definition in crds.build_manifests(variation.provider):
             world.api.create(DEFINITIONS, definition)
         settings = read_settings((), _build_environment(variation), provider=variation.provider)
@@ -261,10 +253,9 @@ class ReplayRun:
         await self._live_until(time)
 
     async def _live_until(self, time: datetime) -> None:
-        while self._later and self._later[0][0] <= time:
-            due, node = self._later.pop(0)
+        while (due := self.spot.find_next_end(time)) is not None:
             await self._sleep_until(due)
-            self._remove_machine(node)
+            self.spot.end_machines(due)
         await self._sleep_until(time)
         for task in self._tasks:
             if task.done() and not task.cancelled() and task.exception() is not None:
@@ -283,8 +274,8 @@ class ReplayRun:
         self._take_supply(look.situation)
         apply_world_changes(self._started, look.situation)
         for reclaim in look.reclaims:
-            self.reclaim_share(reclaim)
-        self._reclaim_unknown(look.at)
+            self.spot.reclaim_share(reclaim)
+        self.spot.reclaim_unknown(look.at, self.hazard, self._reclaims.places | self.facts.places)
 
     def _apply_change(self, change: DemandChange) -> None:
         workload = change.workload
@@ -312,76 +303,12 @@ class ReplayRun:
         spec = {**stored.obj["spec"], "replicas": change.count}
         self._api.amend("replicasets.apps", (namespace, name), spec=spec)
 
-    # Spot
-
-    def list_reclaimed(self) -> list[str]:
-        """The nodes that the cloud is taking back now."""
-        return [name for _, name in self._later]
-
-    def _list_spot_nodes(self) -> dict[SpotPlace, list[str]]:
-        """The spot nodes that run now, by their place and in the order of their names."""
-        found: dict[SpotPlace, list[str]] = {}
-        going = set(self.list_reclaimed())
-        for node in self.world.api.list("nodes"):
-            meta = node["metadata"]
-            known = meta.get("labels") or {}
-            if known.get(labels.CAPACITY_TYPE) != labels.SPOT or labels.NODEPOOL not in known:
-                continue
-            if meta.get("deletionTimestamp") or meta["name"] in going:
-                continue
-            place = SpotPlace(known.get(labels.INSTANCE_TYPE, ""), known.get(labels.ZONE, ""))
-            found.setdefault(place, []).append(meta["name"])
-        return found
-
-    def reclaim_share(self, reclaim: RecordedReclaim) -> None:
-        """The cloud takes the same share of a place here as it did in the recording."""
-        nodes = self._list_spot_nodes().get(reclaim.place, [])
-        wanted = reclaim.share * len(nodes)
-        count = int(wanted) + (self._chance.random() < wanted - int(wanted))
-        for name in self._chance.sample(nodes, min(count, len(nodes))):
-            self._reclaim_node(name)
-
-    def _reclaim_unknown(self, at: datetime) -> None:
-        """Where the recording never bought spot capacity, its mean hazard holds."""
-        hazard = self.hazard
-        hours, self._hazard_since = (at - self._hazard_since).total_seconds() / 3600, at
-        if hazard <= 0 or hours <= 0:
-            return
-        known = self._reclaims.places | self.facts.places
-        for place, nodes in self._list_spot_nodes().items():
-            if place not in known:
-                for name in nodes:
-                    if self._chance.random() < 1 - exp(-hazard * hours):
-                        self._reclaim_node(name)
-
-    def _reclaim_node(self, name: str) -> None:
-        node = self.world.api.get("nodes", name)
-        for owner in node["metadata"].get("ownerReferences") or ():
-            if owner["kind"] == "NodeClaim":
-                _ignore_missing(
-                    lambda who=owner["name"]: self.world.api.delete("nodeclaims.karpenter.sh", who)
-                )
-        self._later.append((self.now + NOTICE, name))
-
-    def _remove_machine(self, name: str) -> None:
-        """The machine is gone, drained or not."""
-        _ignore_missing(lambda: self.world.api.patch("nodes", name, {"metadata": {"finalizers": None}}))
-        _ignore_missing(lambda: self.world.api.delete("nodes", name))
-
 
 def _drift_one_by_one(dovetail: Dovetail) -> None:
     """Karpenter takes one drifted node a turn, however many its budgets let go."""
     for controller in dovetail.controllers:
         if isinstance(controller, DisruptionController):
             controller.drift_at_once = 1
-
-
-def _ignore_missing(act: Any) -> None:
-    try:
-        act()
-    except ApiError as error:
-        if error.code != 404:
-            raise
 
 
 def _build_environment(variation: Variation, recorded: bool = False) -> dict[str, str]:

@@ -138,3 +138,27 @@ def test_what_is_wanted_changes_when_pods_say_that_they_came_or_were_told_to_go(
     assert [(each.at, each.count) for each in changes] == [(after(14), 4)]
     changes = reader.read_look(after(30), look(node("a"), waiting=coming[:3]))  # nobody said when it went
     assert [(each.at, each.count) for each in changes] == [(after(25), 3)]
+
+
+@pytest.mark.spec("RP-1")
+def test_of_a_rollout_one_pod_goes_for_each_that_comes_where_nobody_saw_them_go() -> None:
+    reader = DemandReader()
+    old = tuple(made(f"o{number}", "web-old", -100) for number in range(3))
+    reader.read_look(NOW, look(node("a", *old)))
+    fresh = (made("n0", "web-new", 2), made("n1", "web-new", 4))
+    changes = reader.read_look(after(20), look(node("a", *fresh)))
+    going = [(each.at, each.count) for each in changes if each.workload.name == "web-old"]
+    assert going == [(after(2), 2), (after(4), 0)]
+
+
+@pytest.mark.spec("RP-1")
+def test_a_pod_that_is_gone_was_told_before_those_that_are_still_going() -> None:
+    reader = DemandReader()
+    gone, slow = made("w1", "web-old", -100), made("w2", "web-old", -100)
+    reader.read_look(NOW, look(node("a", gone, slow)))
+    ends = replace(slow.metadata, deletion_timestamp=after(6 + 30), deletion_grace_period_seconds=30)
+    fresh = (made("n0", "web-new", 3), made("n1", "web-new", 8))
+    there = node("a", replace(slow, metadata=ends), *fresh)
+    changes = reader.read_look(after(10), look(there))
+    going = [(each.at, each.count) for each in changes if each.workload.name == "web-old"]
+    assert going == [(after(3), 1), (after(6), 0)]

@@ -61,9 +61,9 @@ def test_a_reclaim_takes_the_same_share_of_a_place_and_nothing_elsewhere() -> No
             }
             run.world.add_node(f"node-{number}", known)
         here, elsewhere = SpotPlace("m5.large", "a"), SpotPlace("c5.large", "a")
-        run.reclaim_share(RecordedReclaim(at=NOW, place=here, taken=3, among=10))
-        run.reclaim_share(RecordedReclaim(at=NOW, place=elsewhere, taken=3, among=3))
-        taken = run.list_reclaimed()
+        run.spot.reclaim_share(RecordedReclaim(at=NOW, place=here, taken=3, among=10))
+        run.spot.reclaim_share(RecordedReclaim(at=NOW, place=elsewhere, taken=3, among=3))
+        taken = run.spot.list_reclaimed()
     finally:
         run.close()
     assert 2 <= len(taken) <= 4
