@@ -329,7 +329,10 @@ class PodStatus(Record, frozen=True):
     resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
 
     def find_condition(self, kind: str) -> Condition | None:
-        return next((c for c in self.conditions if c.type == kind), None)
+        for condition in self.conditions:  # asked of every pod of a cluster, so it is spelled out
+            if condition.type == kind:
+                return condition
+        return None
 
 
 class PodTemplate(Record, frozen=True):

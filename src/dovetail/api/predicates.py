@@ -70,7 +70,10 @@ def owned_by_statefulset(pod: Pod) -> bool:
 
 
 def _is_owned_by(pod: Pod, api_version: str, kind: str) -> bool:
-    return any(o.api_version == api_version and o.kind == kind for o in pod.metadata.owner_references)
+    for owner in pod.metadata.owner_references:  # asked of every pod of a cluster, so it is spelled out
+        if owner.kind == kind and owner.api_version == api_version:
+            return True
+    return False
 
 
 def is_reschedulable(pod: Pod) -> bool:
@@ -87,13 +90,9 @@ def failed_to_schedule(pod: Pod) -> bool:
 
 def is_provisionable(pod: Pod) -> bool:
     """It waits for a node that we may have to make."""
-    return (
-        failed_to_schedule(pod)
-        and not pod.node_name
-        and not pod.status.nominated_node_name
-        and not owned_by_daemonset(pod)
-        and not owned_by_node(pod)
-    )
+    if pod.node_name or pod.status.nominated_node_name or not failed_to_schedule(pod):
+        return False
+    return not (owned_by_daemonset(pod) or owned_by_node(pod))
 
 
 def tolerates_disruption(pod: Pod) -> bool:

@@ -258,7 +258,7 @@ class _Verifier:
             topology.find_constraints(each.shape)
         before = {id(group): dict(group.counts) for group in topology.groups}
         for each in self.landed:
-            topology.record_pod(each.shape, each.taints, each.requirements)
+            topology.record_pods(each.shape, each.taints, each.requirements)
         finished = _FinishedState(self.landed, before)
         seen: set[tuple[int, str]] = set()
         for each in self.landed:

@@ -59,8 +59,7 @@ class BaseState:
             if pool.catalog >= 0
         ]
         self.universe = TopologyDomains(tables)
-        batch, self.ignored = list_pods_to_schedule(snapshot)
-        self.batch = {pod.full_name: pod for pod in batch}
+        self.batch, self.ignored = list_pods_to_schedule(snapshot)
         self.limits = NodePoolLimits((pool.nodepool for pool in self.pools), snapshot.nodes)
         self.states = cache.get_part(ExistingNodeIndexCache).find_index(snapshot.nodes).active
         self._facts = cache.get_part(NodeFactsCache)

@@ -14,14 +14,24 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
-from typing import Final
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dovetail.api.labels import CAPACITY_TYPE, RESERVED
 from dovetail.scheduling.model.instance_types import InstanceType, Offering
 from dovetail.scheduling.model.requirements import Requirements, Values
 from dovetail.scheduling.model.resources import Nano, convert_to_nano
 
-__all__ = ["InstanceTypeTable", "OfferingGroup", "TypeTableCache", "build_mask", "iterate_bits"]
+__all__ = [
+    "InstanceTypeTable",
+    "OfferingGroup",
+    "TypeTableCache",
+    "build_mask",
+    "convert_to_bools",
+    "iterate_bits",
+]
 
 
 def iterate_bits(mask: int) -> Iterator[int]:
@@ -38,6 +48,19 @@ def build_mask(positions: Iterable[int], length: int) -> int:
     for position in positions:
         digits[~position] = 49  # the digit 1; the lowest bit is written last
     return int(digits or b"0", 2)
+
+
+def convert_to_bools(mask: int, length: int) -> NDArray[np.bool_]:
+    """The bits of an integer as an array."""
+    raw = np.frombuffer(mask.to_bytes((length + 7) // 8, "little"), np.uint8)
+    return np.unpackbits(raw, count=length, bitorder="little").view(np.bool_)
+
+
+class PriceOrder(NamedTuple):
+    """All types by what they cost under some requirements, cheapest first, in columns."""
+
+    types: NDArray[np.int64]
+    names: NDArray[Any]
 
 
 @dataclass(slots=True)
@@ -133,12 +156,19 @@ class InstanceTypeTable:
         self._offered: dict[tuple[Values | None, ...], tuple[OfferingGroup, ...]] = {}
         self._bought: dict[tuple[Values | None, ...], int] = {}
         self._prices: dict[tuple[Values | None, ...], list[float]] = {}
-        self._order: dict[tuple[Values | None, ...], list[int]] = {}
+        self._order: dict[tuple[Values | None, ...], PriceOrder] = {}
         self.capacity_overlaid = self._find_types(lambda each: each.capacity_overlaid)
 
     @cached_property
     def index(self) -> dict[str, int]:
         return {each.name: i for i, each in enumerate(self.types)}
+
+    @cached_property
+    def names(self) -> NDArray[Any]:
+        """The name of each type, as a column."""
+        found: NDArray[Any] = np.empty(len(self.types), object)
+        found[:] = [each.name for each in self.types]
+        return found
 
     @cached_property
     def capacities(self) -> tuple[Nano, ...]:
@@ -250,16 +280,15 @@ class InstanceTypeTable:
             self._prices[view] = found
         return found
 
-    def sort_by_price(self, requirements: Requirements, types: int) -> list[int]:
+    def sort_by_price(self, requirements: Requirements, types: int) -> PriceOrder:
         """These types, cheapest first; equals stay as they came."""
         view = self.build_offer_key(requirements)
         found = self._order.get(view)
         if found is None:
-            prices = self.list_prices(requirements)
-            found = self._order[view] = sorted(range(len(self.types)), key=prices.__getitem__)
-        # One digit for each type, lowest first: far quicker than asking a long number for every bit.
-        listed = f"{types:0{len(self.types)}b}"[::-1]
-        return [i for i in found if listed[i] == "1"]
+            order = np.argsort(np.array(self.list_prices(requirements)), kind="stable")
+            found = self._order[view] = PriceOrder(order, self.names[order])
+        listed = convert_to_bools(types, len(self.types))[found.types]
+        return PriceOrder(found.types[listed], found.names[listed])
 
     def find_roomy(self, total: Mapping[str, int], among: int | None = None) -> int:
         """Variants with room for the total."""

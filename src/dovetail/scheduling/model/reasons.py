@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+import msgspec
+
 __all__ = ["Decision", "NodeReason", "Reason", "find_nearest_miss", "shorten_detail"]
 
 
@@ -64,8 +66,7 @@ class NodeReason:
         return shorten_detail(str(self))
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True, gc=False):
     """What was settled for one pod, and every place turned down on the way."""
 
     pod: str

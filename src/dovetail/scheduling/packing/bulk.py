@@ -265,10 +265,12 @@ class _Work:
         place_leftovers(nodes, room, self.batch.request, left, takes)
 
     def _sum_used(self, nodes: list[FilledNode]) -> Floats:
+        held = [len(node.pods) for node in nodes]
+        groups = np.array([group for node in nodes for group in node.pods], np.int64)
+        pods = np.array([number for node in nodes for number in node.pods.values()], np.int64)
         used = np.zeros((len(nodes), self.batch.request.shape[1]))
-        for at, node in enumerate(nodes):
-            groups = list(node.pods)
-            used[at] = np.array([node.pods[g] for g in groups]) @ self.batch.request[groups]
+        # Whole numbers, so that the order in which they are summed does not matter.
+        np.add.at(used, np.repeat(np.arange(len(nodes)), held), pods[:, None] * self.batch.request[groups])
         return used
 
     def _keep_nodes(self, zone: int, nodes: list[FilledNode]) -> None:

@@ -76,10 +76,13 @@ def assign_zones(
         failed |= _place_spread(dealer, spread)
     # Pods nothing binds go where others must be, to fill up their nodes, and where there is room already.
     ruled = dealer.load + 2 * room
-    rest = [g for g in range(len(count)) if count[g] and not dealer.dealt[g].any() and g not in failed]
-    for group in sorted(
-        rest, key=lambda g: (bool(own_host[g]), int(open_[g].sum()), -count[g] * weight[g], g)
-    ):
+    unbound = np.flatnonzero((count > 0) & ~dealer.dealt.any(axis=1))
+    rest = unbound[
+        np.lexsort((unbound, -(count * weight)[unbound], open_[unbound].sum(axis=1), own_host[unbound]))
+    ]
+    for group in rest.tolist():
+        if group in failed:
+            continue
         if not open_[group].any():
             failed.add(group)
         else:
@@ -112,13 +115,12 @@ def _place_spread(dealer: _Dealer, spread: ZoneSpread) -> set[int]:
     """Members with fewest zones first, each raising the lowest zones; then the skew must hold."""
     zones = np.array(spread.zones)
     have = np.array(spread.before, np.int64)
-    waiting = []
-    for group in spread.members:
-        if dealer.dealt[group].any():  # placed by another rule: counted, not moved
-            have = have + dealer.dealt[group]
-        else:
-            waiting.append(group)
-    for group in sorted(waiting, key=lambda g: (int(dealer.open[g].sum()), g)):
+    members = np.array(spread.members, np.int64)
+    placed = dealer.dealt[members].any(axis=1)  # by another rule: counted, not moved
+    have = have + dealer.dealt[members[placed]].sum(axis=0)
+    waiting = members[~placed].tolist()
+    narrow = dealer.open.sum(axis=1).tolist()
+    for group in sorted(waiting, key=lambda g: (narrow[g], g)):
         open_ = dealer.open[group] & zones
         if not open_.any():
             return {*spread.members, *spread.owners}
@@ -132,25 +134,25 @@ def _place_spread(dealer: _Dealer, spread: ZoneSpread) -> set[int]:
 
 def level_zones(pods: int, have: Ints, open_: Bools, load: Floats) -> Ints:
     """`pods` poured into the open zones so that the lowest rise first; odd ones to the lightest load."""
-    out = np.zeros(len(have), np.int64)
-    zones = np.flatnonzero(open_)
-    order = zones[np.lexsort((zones, load[zones], have[zones]))]
-    heights = have[order]
+    # There are a handful of zones: plain numbers are quicker here than arrays.
+    height, weight = have.tolist(), load.tolist()
+    zones = [zone for zone, usable in enumerate(open_.tolist()) if usable]
+    order = sorted(zones, key=lambda zone: (height[zone], weight[zone], zone))
+    out = [0] * len(height)
     left = pods
     for n in range(1, len(order) + 1):
         # The first n zones stand level; raise them to the next one, or as far as the pods go.
-        floor = heights[n - 1]
-        target = heights[n] if n < len(order) else None
-        if target is not None and left >= (target - floor) * n:
-            out[order[:n]] += target - floor
-            left -= int((target - floor) * n)
+        step = height[order[n]] - height[order[n - 1]] if n < len(order) else None
+        if step is not None and left >= step * n:
+            for zone in order[:n]:
+                out[zone] += step
+            left -= step * n
             continue
         each, odd = divmod(left, n)
-        out[order[:n]] += each
-        lightest = order[:n][np.lexsort((order[:n], load[order[:n]]))]
-        out[lightest[:odd]] += 1
+        for at, zone in enumerate(sorted(order[:n], key=lambda zone: (weight[zone], zone))):
+            out[zone] += each + (at < odd)
         break
-    return out
+    return np.array(out, np.int64)
 
 
 def share_by_weight(pods: int, weights: Floats) -> Ints:

@@ -118,7 +118,7 @@ class ExistingNode:
         self.requirements = fit.requirements
         self.ports.extend(shape.ports)
         self._attach_volumes(shape.attachments)
-        topology.record_pod(shape, self.taints, fit.requirements)
+        topology.record_pods(shape, self.taints, fit.requirements)
 
     def _attach_volumes(self, more: volumes.Attachments) -> None:
         for driver, names in more.items():
@@ -399,4 +399,4 @@ class NewNode:
         self.ports.extend(shape.ports)
         if self.template.table.reserved:
             run.reservations.hold_exactly(self.hostname, fit.reserved)
-        run.topology.record_pod(shape, self.template.taints, fit.requirements)
+        run.topology.record_pods(shape, self.template.taints, fit.requirements)

@@ -81,16 +81,17 @@ OPTED_OUT = f"the pod requires a node without the {NODEPOOL} label"
 """The one complaint nobody is told about: the pod wants no node of ours."""
 
 
-def list_pods_to_schedule(snapshot: Snapshot) -> tuple[list[Pod], dict[str, str]]:
-    """The pods to place in this run, and why others that wait are left alone.
+def list_pods_to_schedule(snapshot: Snapshot) -> tuple[dict[str, Pod], dict[str, str]]:
+    """The pods to place in this run by name, and why others that wait are left alone.
 
     Pods of buffers and of nodes that go are taken as they are: they are ours, or have run before.
     """
     ignored: dict[str, str] = {}
     batch: dict[str, Pod] = {}
+    checks = _SpecChecks(snapshot)
     for pod in snapshot.pods:
         if is_provisionable(pod):
-            wrong = reason_of(pod) or describe_invalid_pod(pod, snapshot.storage, snapshot.options)
+            wrong = reason_of(pod) or checks.describe_invalid_pod(pod)
             if wrong is None:
                 batch[pod.full_name] = pod
             else:
@@ -102,7 +103,24 @@ def list_pods_to_schedule(snapshot: Snapshot) -> tuple[list[Pod], dict[str, str]
         else:
             ignored[pod.full_name] = lost
     # By name, so that nothing depends on the order in which pods were heard of.
-    return [add_default_spread(batch[name], snapshot) for name in sorted(batch)], ignored
+    return {name: add_default_spread(batch[name], snapshot) for name in sorted(batch)}, ignored
+
+
+class _SpecChecks:
+    """What is wrong with the specs of a snapshot's pods. Pods of one workload share theirs: look once."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.storage, self.options = snapshot.storage, snapshot.options
+        self._known: dict[int, str | None] = {}  # the snapshot holds on to the specs
+
+    def describe_invalid_pod(self, pod: Pod) -> str | None:
+        spec = pod.spec
+        if spec.volumes:  # claims may be named after the pod
+            return describe_invalid_pod(pod, self.storage, self.options)
+        key = id(spec)
+        if key not in self._known:
+            self._known[key] = describe_invalid_pod(pod, self.storage, self.options)
+        return self._known[key]
 
 
 def list_pods_of_deleting_nodes(snapshot: Snapshot) -> Iterator[Pod]:

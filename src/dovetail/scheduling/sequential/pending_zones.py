@@ -10,6 +10,7 @@ from dovetail.api.labels import ZONE
 from dovetail.api.pod import Pod
 from dovetail.scheduling.model.pod_shapes import SchedulingShape
 from dovetail.scheduling.model.requirements import EXISTS, Values
+from dovetail.scheduling.model.state_node import is_deleting
 from dovetail.scheduling.sequential.scheduler import SequentialScheduler
 from dovetail.scheduling.topology.group import TopologyGroup, TopologyType
 
@@ -40,12 +41,22 @@ def count_pending_by_zone(
     Shapes come in the order in which the run will look at them: rules are counted when first asked for.
     """
     found: Counter[str] = Counter()
-    waiting = {pod.full_name for pod in run.snapshot.pods if pod.status.phase in ("", "Pending")}
+    waiting = _list_waiting(run)
     for shape, pods in batch:
-        number = sum(pod.full_name in waiting for pod in pods)
+        number = len(pods) if waiting is None else sum(pod.full_name in waiting for pod in pods)
         if number:
             found[find_effective_zone(run, shape)] += number
     return dict(found)
+
+
+def _list_waiting(run: SequentialScheduler) -> frozenset[str] | None:
+    """The names of the pods that wait; None where every pod of the batch does, which is how it mostly is."""
+    snapshot = run.snapshot
+    pending = [pod for pod in snapshot.pods if pod.status.phase in ("", "Pending")]
+    others = snapshot.virtual or snapshot.moving or any(map(is_deleting, snapshot.nodes))
+    if not others and len(pending) == len(snapshot.pods):
+        return None
+    return frozenset([pod.full_name for pod in pending])
 
 
 def _list_zone_constraints(run: SequentialScheduler, shape: SchedulingShape) -> Iterator[Values]:

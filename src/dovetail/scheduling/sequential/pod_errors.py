@@ -50,6 +50,8 @@ def collect_pod_errors(run: SequentialScheduler) -> dict[str, PodError]:
     """A verdict for every pod that was tried and found no place."""
     if not run.pools:
         return {pod.full_name: PodError(NO_POOLS) for pod in run.batch}
+    if not run.failures:
+        return {}
     by_shape: dict[int, PodError] = {}
     found: dict[str, PodError] = {}
     shortfalls = _Shortfalls()

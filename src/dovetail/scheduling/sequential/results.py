@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import reduce
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -17,7 +18,7 @@ from dovetail.api.labels import (
     TRUE,
 )
 from dovetail.scheduling.model.instance_type_table import build_mask
-from dovetail.scheduling.model.instance_types import MinValues, Offering, truncate_types
+from dovetail.scheduling.model.instance_types import MinValues, Offering, check_min_values
 from dovetail.scheduling.model.plan import Plan, PlannedNode, pin_to_reservations
 from dovetail.scheduling.model.reasons import Decision
 from dovetail.scheduling.model.requirements import Requirements, Values
@@ -26,8 +27,9 @@ from dovetail.scheduling.sequential.nodes import ExistingNode, NewNode
 from dovetail.scheduling.sequential.pod_errors import PodError, collect_pod_errors
 from dovetail.scheduling.sequential.scheduler import SequentialScheduler
 
-__all__ = ["build_plan", "build_planned_node"]
+__all__ = ["build_plan"]
 
+_PLACEHOLDER = frozenset((HOSTNAME,))
 COULD_NOT = (
     "pod didn’t schedule because NodePool couldn’t meet minValues requirements, validating minValues, {}"
 )
@@ -37,8 +39,9 @@ def build_plan(run: SequentialScheduler) -> Plan:
     """The plan a finished run amounts to."""
     planned: list[PlannedNode] = []
     found = collect_pod_errors(run)
+    offers = _NodeOffers(run)
     for claim in run.new_nodes:
-        node, short = build_planned_node(run, claim)
+        node, short = offers.build_planned_node(claim)
         if short.met:
             planned.append(node)
         else:
@@ -56,6 +59,7 @@ def build_plan(run: SequentialScheduler) -> Plan:
 
 
 def _list_decisions(run: SequentialScheduler, found: dict[str, PodError]) -> Iterable[Decision]:
+    names = {claim.index: name_new_node(claim) for claim in run.new_nodes}
     for pod in run.batch:
         name = pod.full_name
         verdict = found.get(name)
@@ -64,7 +68,7 @@ def _list_decisions(run: SequentialScheduler, found: dict[str, PodError]) -> Ite
             yield Decision(name, None, verdict.rejections, verdict.error)
         elif home is not None:
             place, shape = home
-            where = place.name if isinstance(place, ExistingNode) else name_new_node(place)
+            where = place.name if isinstance(place, ExistingNode) else names[place.index]
             yield Decision(name, where, relaxed=shape.gave_up)
 
 
@@ -73,38 +77,74 @@ def name_new_node(claim: NewNode) -> str:
     return f"{claim.template.pool}/{claim.index + 1}"
 
 
-def build_planned_node(run: SequentialScheduler, claim: NewNode) -> tuple[PlannedNode, MinValues]:
-    """The node a claim stands for, and whether enough kinds of instance remain after truncation."""
-    table, options = claim.template.table, run.options
-    requirements = claim.requirements.drop_keys(frozenset((HOSTNAME,)))
-    held = run.reservations.list_held(claim.hostname)
-    if held:
-        requirements = pin_to_reservations(requirements, options.reservation_label, held)
-    usable = _exclude_unheld_reservations(claim, requirements, bool(held))
-    ordered = table.sort_by_price(usable, claim.types)
-    strict = options.min_values == "Strict"
-    types_in_order = [table.types[i] for i in ordered]
-    kept, short = truncate_types(types_in_order, requirements, strict, options.most_types)
-    del ordered[len(kept) :]
-    types = claim.types if claim.types.bit_count() == len(kept) else build_mask(ordered, len(table.types))
-    cheapest = _find_cheapest_offering(claim, usable, ordered[0])
-    node = PlannedNode(
-        name=name_new_node(claim),
-        pool=claim.template.pool,
-        requirements=requirements,
-        instance_types=tuple([each.name for each in kept]),
-        pods=tuple(claim.pods),
-        requests=convert_to_quantities(add_resources(claim.total, find_least_overhead(claim))),
-        instance_type=kept[0].name,
-        zone=cheapest.zone,
-        capacity_type=cheapest.capacity_type,
-        price=cheapest.price,
-        capacity_types=_list_capacity_types(claim, usable, types),
-        reservations=tuple(sorted(held)),
-        annotations=_build_annotations(run, claim, types),
-        min_values_relaxed=claim.relaxed,
-    )
-    return _make_orderable(node, short, strict)
+class _NodeOffer(NamedTuple):
+    """What can be ordered for a node: the types it may become, cheapest first, and how they are bought."""
+
+    types: int
+    ordered: tuple[int, ...]
+    names: tuple[str, ...]
+    cheapest: Offering
+    capacity_types: tuple[str, ...]
+
+
+class _NodeOffers:
+    """The nodes of a run as they can be ordered. Nodes of the same types are offered alike, so look once."""
+
+    def __init__(self, run: SequentialScheduler) -> None:
+        self.run = run
+        self._known: dict[tuple[object, ...], _NodeOffer] = {}
+
+    def build_planned_node(self, claim: NewNode) -> tuple[PlannedNode, MinValues]:
+        """The node a claim stands for, and whether enough kinds of instance remain after truncation."""
+        run, table, options = self.run, claim.template.table, self.run.options
+        requirements = claim.requirements.drop_keys(_PLACEHOLDER)
+        held = run.reservations.list_held(claim.hostname)
+        if held:
+            requirements = pin_to_reservations(requirements, options.reservation_label, held)
+        usable = _exclude_unheld_reservations(claim, requirements, bool(held))
+        offer = self._find_offer(claim, usable)
+        strict = options.min_values == "Strict"
+        short = MinValues(needed=0)
+        if strict and requirements.has_min_values:
+            short = check_min_values([table.types[i] for i in offer.ordered], requirements)
+        node = PlannedNode(
+            name=name_new_node(claim),
+            pool=claim.template.pool,
+            requirements=requirements,
+            instance_types=offer.names,
+            pods=tuple(claim.pods),
+            requests=convert_to_quantities(add_resources(claim.total, find_least_overhead(claim))),
+            instance_type=offer.names[0],
+            zone=offer.cheapest.zone,
+            capacity_type=offer.cheapest.capacity_type,
+            price=offer.cheapest.price,
+            capacity_types=offer.capacity_types,
+            reservations=tuple(sorted(held)),
+            annotations=_build_annotations(run, claim, offer.types),
+            min_values_relaxed=claim.relaxed,
+        )
+        return _make_orderable(node, short, strict)
+
+    def _find_offer(self, claim: NewNode, usable: Requirements) -> _NodeOffer:
+        table = claim.template.table
+        key = (id(table), table.build_offer_key(usable), claim.types)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = self._compute_offer(claim, usable)
+        return known
+
+    def _compute_offer(self, claim: NewNode, usable: Requirements) -> _NodeOffer:
+        table, most = claim.template.table, self.run.options.most_types
+        found = table.sort_by_price(usable, claim.types)
+        ordered = tuple(found.types[:most].tolist())
+        types = claim.types if len(found.types) <= most else build_mask(ordered, len(table.types))
+        return _NodeOffer(
+            types,
+            ordered,
+            tuple(found.names[:most].tolist()),
+            _find_cheapest_offering(claim, usable, ordered[0]),
+            _list_capacity_types(claim, usable, types),
+        )
 
 
 def _make_orderable(node: PlannedNode, short: MinValues, strict: bool) -> tuple[PlannedNode, MinValues]:

@@ -51,7 +51,8 @@ class SequentialScheduler:
         self.snapshot = snapshot
         self.options = snapshot.options
         self.pools = list_dynamic_pools(snapshot.pools)
-        self.batch, self.ignored = list_pods_to_schedule(snapshot)
+        waiting, self.ignored = list_pods_to_schedule(snapshot)
+        self.batch = list(waiting.values())
         self.shapes = SchedulingShapes(snapshot.storage, self.options, has_soft_taints(self.pools))
         known = self.cache.get_part(TypeTableCache)
         self.templates, self.problems = build_templates(snapshot, self.pools, known)
@@ -61,8 +62,7 @@ class SequentialScheduler:
             for pool in self.pools
             if pool.catalog >= 0
         ]
-        names = frozenset(pod.full_name for pod in self.batch)
-        self.topology = Topology(snapshot, TopologyDomains(tables), names, self.cache)
+        self.topology = Topology(snapshot, TopologyDomains(tables), waiting.keys(), self.cache)
         self.reservations = ReservationManager(template.table for template in self.templates)
         self.limits = NodePoolLimits((pool.nodepool for pool in self.pools), snapshot.nodes)
         self.running = ExistingNodes(snapshot, self.cache)

@@ -78,9 +78,9 @@ class TopologyGroup:
         for domain in domains:
             self.counts.setdefault(domain, 0)
 
-    def record_pod(self, domain: str) -> None:
-        self.counts[domain] = self.counts.get(domain, 0) + 1
-        self.total += 1
+    def record_pods(self, domain: str, pods: int = 1) -> None:
+        self.counts[domain] = self.counts.get(domain, 0) + pods
+        self.total += pods
 
     def selects_pod(self, namespace: str, labels: Mapping[str, str]) -> bool:
         return namespace in self.namespaces and matches_selector(self.selector, labels)

@@ -9,6 +9,7 @@ it counts the pod wherever it may land.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice, product
@@ -56,12 +57,13 @@ class TopologyNode:
 
 
 @dataclass(frozen=True, slots=True)
-class PlacedPod:
-    """A pod placed earlier in this run, kept for groups that come up later."""
+class PlacedPods:
+    """Pods of one shape placed together earlier in this run, kept for groups that come up later."""
 
     shape: SchedulingShape
     taints: Sequence[Taint]
     requirements: Requirements
+    pods: int = 1
 
 
 class NarrowedDomains(NamedTuple):
@@ -90,7 +92,7 @@ class Topology:
     """All groups of a run."""
 
     def __init__(
-        self, snapshot: Snapshot, universe: TopologyDomains, batch: frozenset[str], cache: DecisionCache
+        self, snapshot: Snapshot, universe: TopologyDomains, batch: AbstractSet[str], cache: DecisionCache
     ) -> None:
         self.universe = universe
         self.preferences = snapshot.options.preferences == "Respect"
@@ -101,7 +103,7 @@ class Topology:
         self.groups: list[TopologyGroup] = []
         self.inverse: list[TopologyGroup] = []
         self._known: dict[tuple[object, ...], TopologyGroup] = {}
-        self._placed: list[PlacedPod] = []
+        self._placed: list[PlacedPods] = []
         self._states, self._batch = snapshot.nodes, batch
         self._residents: list[_Residents] | None = None
         for landmark, shy in about.avoided:
@@ -228,7 +230,7 @@ class Topology:
             return
         for placement in self._placed:
             if group.selects_pod(placement.shape.namespace, placement.shape.labels):
-                _count_pod(group, placement.taints, placement.requirements)
+                _count_pods(group, placement.taints, placement.requirements, placement.pods)
 
     def _count_existing_pods(self, group: TopologyGroup, tolerations: tuple[Toleration, ...] | None) -> None:
         universe, key = self.universe, group.key
@@ -273,7 +275,7 @@ class Topology:
         for landmark in on:
             domain = landmark.find_domain(group.key)
             if domain is not None and self._accepts_node(group, landmark):
-                group.record_pod(domain)
+                group.record_pods(domain)
 
     def _count_avoiding_pods(self, landmark: TopologyNode, shy: Sequence[Pod]) -> None:
         """Running pods that want to be away from others are kept away from."""
@@ -284,7 +286,7 @@ class Topology:
                 group = self._find_inverse_group(pod.namespace, term)
                 domain = landmark.find_domain(group.key)
                 if domain is not None:
-                    group.record_pod(domain)
+                    group.record_pods(domain)
 
     # Deciding and recording
 
@@ -329,19 +331,21 @@ class Topology:
                 single.add(key)
         return NarrowedDomains(narrowed, single)
 
-    def record_pod(self, shape: SchedulingShape, taints: Sequence[Taint], requirements: Requirements) -> None:
-        """Count a pod that has found its place."""
+    def record_pods(
+        self, shape: SchedulingShape, taints: Sequence[Taint], requirements: Requirements, pods: int = 1
+    ) -> None:
+        """Count a pod that has found its place, or so many of one shape that have found the same."""
         while shape.seen_groups < len(self.groups):
             group = self.groups[shape.seen_groups]
             shape.seen_groups += 1
             if group.selects_pod(shape.namespace, shape.labels):
                 shape.counted_in.append(group)
         for group in shape.counted_in:
-            _count_pod(group, taints, requirements)
+            _count_pods(group, taints, requirements, pods)
         for group in shape.avoids:
             for domain in _list_possible_domains(requirements[group.key]):
-                group.record_pod(domain)
-        self._placed.append(PlacedPod(shape, taints, requirements))
+                group.record_pods(domain, pods)
+        self._placed.append(PlacedPods(shape, taints, requirements, pods))
 
 
 def build_group_key(group: TopologyGroup, tolerations: tuple[Toleration, ...] | None) -> tuple[object, ...]:
@@ -359,16 +363,16 @@ def build_group_key(group: TopologyGroup, tolerations: tuple[Toleration, ...] | 
     )
 
 
-def _count_pod(group: TopologyGroup, taints: Sequence[Taint], requirements: Requirements) -> None:
+def _count_pods(group: TopologyGroup, taints: Sequence[Taint], requirements: Requirements, pods: int) -> None:
     """A pod counts where it surely is; for those that must keep away from it, wherever it may be."""
     if not group.filter.accepts_node(taints, requirements):
         return
     values = requirements[group.key]
     if group.rule is TopologyType.ANTI_AFFINITY:
         for each in _list_possible_domains(values):
-            group.record_pod(each)
+            group.record_pods(each, pods)
     elif (domain := values.only) is not None:
-        group.record_pod(domain)
+        group.record_pods(domain, pods)
 
 
 def _list_possible_domains(values: Values) -> Iterable[str]:

@@ -6,10 +6,11 @@ the whole plan is judged by the verifier afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from typing import NamedTuple
 
-from dovetail.api.labels import ZONE
+from dovetail.api.labels import HOSTNAME, ZONE
 from dovetail.scheduling.model.instance_type_table import iterate_bits
 from dovetail.scheduling.model.nodeclaim_template import NodeClaimTemplate
 from dovetail.scheduling.model.pod_shapes import SchedulingShape
@@ -37,9 +38,9 @@ def apply_packed_plan(run: SequentialScheduler, counted: PodGroups, plan: Packed
             for name in islice(waiting[group], pods):
                 node.add_pod(shape, name, Fit(node.requirements & shape.requirements), run.topology)
                 run.placements[name] = node, shape
-    spare = _compute_spare_limits(run, counted, plan.new)
+    builder = _NodeBuilder(run, counted, _compute_spare_limits(run, counted, plan.new))
     for planned in _interleave_zones(plan.new):
-        claim = _build_new_node(run, counted, planned, spare)
+        claim = builder.build_new_node(planned)
         if claim is not None:
             _record_node(run, counted, planned, claim, waiting)
 
@@ -66,8 +67,7 @@ def _record_node(
         names = list(islice(waiting[group], pods))
         claim.pods.extend(names)
         run.placements.update(dict.fromkeys(names, (claim, shape)))
-        for _ in names:
-            run.topology.record_pod(shape, claim.template.taints, claim.requirements)
+        run.topology.record_pods(shape, claim.template.taints, claim.requirements, len(names))
     run.new_nodes.append(claim)
     run.inflight.add(claim)
     run.limits.charge_new_node(claim.template.pool, claim.template.table, claim.types)
@@ -93,44 +93,69 @@ def _compute_spare_limits(
     }
 
 
-def _build_new_node(
-    run: SequentialScheduler, counted: PodGroups, planned: PackedNode, spare: Mapping[str, Mapping[str, int]]
-) -> NewNode | None:
-    """The node with everything its pods ask for; None when the pool's limits have no room for it."""
-    option = counted.options[planned.option]
-    template = option.template
-    candidate = run.build_new_node(template)
-    if not isinstance(candidate, NewNode) or not candidate.types >> option.type & 1:
-        return None
-    groups = sorted(planned.pods)
-    requirements = _combine_requirements(candidate, [counted.shapes[group] for group in groups])
-    if planned.zone != ANY_ZONE:
-        requirements = requirements & Requirements({ZONE: Values(frozenset((counted.zones[planned.zone],)))})
-    total = _sum_requests(
-        [counted.shapes[group] for group in groups], [planned.pods[group] for group in groups]
-    )
-    types = _find_types(template, candidate.types, requirements, total)
-    if not types >> option.type & 1:
-        raise PackedPlanInvalid(
-            f"{template.table.types[option.type].name} is too small for what was put on it"
+class _NodeKind(NamedTuple):
+    """What nodes for pods with the same wishes share: requirements, and the variants that meet them."""
+
+    requirements: Requirements
+    types: int
+    offered: int
+
+
+class _NodeBuilder:
+    """Makes the nodes of a bulk plan. There are many of them and few kinds, so a kind is settled once."""
+
+    def __init__(
+        self, run: SequentialScheduler, counted: PodGroups, spare: Mapping[str, Mapping[str, int]]
+    ) -> None:
+        self.run, self.counted, self.spare = run, counted, spare
+        self._kinds: dict[tuple[int, int, tuple[int, ...]], _NodeKind] = {}
+
+    def build_new_node(self, planned: PackedNode) -> NewNode | None:
+        """The node with everything its pods ask for; None when the pool's limits have no room for it."""
+        option = self.counted.options[planned.option]
+        template, chosen = option.template, option.type
+        candidate = self.run.build_new_node(template)
+        if not isinstance(candidate, NewNode) or not candidate.types >> chosen & 1:
+            return None
+        shapes = [self.counted.shapes[group] for group in sorted(planned.pods)]
+        total = _sum_requests(shapes, [planned.pods[group] for group in sorted(planned.pods)])
+        kind = self._find_kind(template, planned.zone, shapes)
+        types = _find_types(template, candidate.types & kind.types, kind.offered, total)
+        if not types >> chosen & 1:
+            raise PackedPlanInvalid(
+                f"{template.table.types[chosen].name} is too small for what was put on it"
+            )
+        if self.spare[template.pool]:
+            types = _exclude_much_larger(template, types, chosen, self.spare[template.pool])
+        host = candidate.requirements.by_key[HOSTNAME]
+        candidate.requirements = kind.requirements.replace_key(HOSTNAME, host)
+        candidate.total, candidate.types = total, types
+        return candidate
+
+    def _find_kind(
+        self, template: NodeClaimTemplate, zone: int, shapes: Sequence[SchedulingShape]
+    ) -> _NodeKind:
+        wishes = {id(each.requirements): each.requirements for each in shapes if each.requirements.by_key}
+        key = (template.index, zone, tuple(wishes))
+        known = self._kinds.get(key)
+        if known is None:
+            known = self._kinds[key] = self._settle_kind(template, zone, wishes.values())
+        return known
+
+    def _settle_kind(
+        self, template: NodeClaimTemplate, zone: int, wishes: Iterable[Requirements]
+    ) -> _NodeKind:
+        table, requirements = template.table, template.requirements
+        for wish in wishes:
+            if not requirements.is_compatible(wish, table.undefined):
+                raise PackedPlanInvalid("pods that want different nodes were put together")
+            requirements = requirements & wish
+        if zone != ANY_ZONE:
+            name = self.counted.zones[zone]
+            requirements = requirements & Requirements({ZONE: Values(frozenset((name,)))})
+        return _NodeKind(
+            requirements, table.match_requirements(requirements), table.find_offered(requirements)
         )
-    if spare[template.pool]:
-        types = _exclude_much_larger(template, types, option.type, spare[template.pool])
-    candidate.requirements, candidate.total, candidate.types = requirements, total, types
-    return candidate
-
-
-def _combine_requirements(candidate: NewNode, shapes: Sequence[SchedulingShape]) -> Requirements:
-    requirements = candidate.requirements
-    seen: set[int] = set()
-    for shape in shapes:
-        if id(shape.requirements) in seen or not shape.requirements.by_key:
-            continue
-        seen.add(id(shape.requirements))
-        if not requirements.is_compatible(shape.requirements, candidate.template.table.undefined):
-            raise PackedPlanInvalid("pods that want different nodes were put together")
-        requirements = requirements & shape.requirements
-    return requirements
 
 
 def _exclude_much_larger(
@@ -154,11 +179,9 @@ def _sum_requests(shapes: Sequence[SchedulingShape], pods: Sequence[int]) -> Nan
     return total
 
 
-def _find_types(template: NodeClaimTemplate, among: int, requirements: Requirements, total: Nano) -> int:
-    """The instance types that hold the total and can be bought under the requirements."""
+def _find_types(template: NodeClaimTemplate, among: int, offered: int, total: Nano) -> int:
+    """The instance types that hold the total, among these and the variants on offer."""
     table = template.table
-    among &= table.match_requirements(requirements)
-    offered = table.find_offered(requirements)
     found = 0
     for group in template.daemons:
         needed = dict(total)

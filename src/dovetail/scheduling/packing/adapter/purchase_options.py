@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dovetail.api.labels import CAPACITY_TYPE, RESERVED, ZONE
+from dovetail.scheduling.model.instance_type_table import convert_to_bools
 from dovetail.scheduling.model.nodeclaim_template import NodeClaimTemplate
 from dovetail.scheduling.model.pod_shapes import SchedulingShape
 from dovetail.scheduling.model.requirements import Requirements, Values
@@ -182,12 +183,6 @@ class PurchaseOptions:
         """The shape's requests in the units of the arrays, rounded up; none is beyond what a float holds."""
         asked = np.array([min(shape.requests.get(name, 0), _ABSURD) for name in self.names], float)
         return np.asarray(np.ceil(asked / self.units))
-
-
-def convert_to_bools(mask: int, length: int) -> Bools:
-    """The bits of an integer as an array."""
-    raw = np.frombuffer(mask.to_bytes((length + 7) // 8, "little"), np.uint8)
-    return np.unpackbits(raw, count=length, bitorder="little").astype(bool)
 
 
 def build_requirements_key(requirements: Requirements) -> tuple[tuple[str, Values], ...]:
