@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from dovetail.api.pod import Pod, PodSpec
 from dovetail.api.quantity import Quantity
 from dovetail.scheduling.model import pod_requirements, volumes
-from dovetail.scheduling.model.host_ports import list_host_ports
+from dovetail.scheduling.model.host_ports import HostPort, list_host_ports
 from dovetail.scheduling.model.preferences import drop_preferences, relax_spec
 from dovetail.scheduling.model.requirements import Requirements, Values
 from dovetail.scheduling.model.resources import compute_nano_requests
@@ -24,7 +24,7 @@ __all__ = ["Numbering", "SchedulingShape", "SchedulingShapes"]
 
 def _encode_quantity(value: Any) -> Any:
     if isinstance(value, Quantity):
-        return str(value)
+        return f"{value.nano}{value.format}"
     raise TypeError(f"cannot tell apart values of {type(value).__name__}")
 
 
@@ -51,8 +51,56 @@ class Numbering:
         return known
 
 
+class _SpecFacts(NamedTuple):
+    """What scheduling reads of a spec, whoever has it."""
+
+    spec: PodSpec
+    requirements: Requirements
+    strict: Requirements
+    at_odds: bool
+    ports: tuple[HostPort, ...]
+
+
+_ANYWHERE: Sequence[Requirements] = (Requirements(),)
+
+
 class SchedulingShape:
     """All pods that are the same to scheduling, in one state of relaxation."""
+
+    __slots__ = (
+        "_hard",
+        "_last",
+        "_next",
+        "_shapes",
+        "at_odds",
+        "attachments",
+        "avoids",
+        "closed_new_nodes",
+        "closed_nodes",
+        "constraints",
+        "counted_in",
+        "failed_at",
+        "failure",
+        "gave_up",
+        "host_caps",
+        "labels",
+        "namespace",
+        "narrowed",
+        "narrowed_at",
+        "owned",
+        "pod",
+        "ports",
+        "requests",
+        "requirements",
+        "rules",
+        "seen_groups",
+        "seen_inverse",
+        "spec",
+        "strict",
+        "tolerated",
+        "tolerations",
+        "volume_topologies",
+    )
 
     def __init__(
         self, pod: Pod, spec: PodSpec, shapes: SchedulingShapes, gave_up: tuple[str, ...] = ()
@@ -63,16 +111,14 @@ class SchedulingShape:
         self.labels: Mapping[str, str] = pod.labels
         self.gave_up = gave_up
         self._shapes = shapes
-        self.requirements = pod_requirements.build_requirements(spec, shapes.preferences)
-        self.strict = pod_requirements.build_strict_requirements(spec)
-        self.at_odds = pod_requirements.has_conflicting_preference(spec, shapes.preferences)
+        _, self.requirements, self.strict, self.at_odds, self.ports = shapes.read_spec(pod, spec)
         self.tolerations = spec.tolerations
         self.requests = compute_nano_requests(pod)
-        self.ports = list_host_ports(pod)
-        self.attachments = volumes.list_attachments(pod, shapes.storage)
-        self.volume_topologies: Sequence[Requirements] = volumes.list_volume_topologies(
-            pod, shapes.storage
-        ) or (Requirements(),)
+        self.attachments: volumes.Attachments = {}
+        self.volume_topologies = _ANYWHERE
+        if spec.volumes:
+            self.attachments = volumes.list_attachments(pod, shapes.storage)
+            self.volume_topologies = volumes.list_volume_topologies(pod, shapes.storage) or _ANYWHERE
         # Places only ever fill up, so a refusal for want of room or by labels is for good.
         self.closed_nodes = 0
         self.closed_new_nodes = 0
@@ -131,6 +177,20 @@ class SchedulingShapes:
         self._known: dict[tuple[object, ...], SchedulingShape] = {}
         # With the pod, or its id could be given to another.
         self._by_pod: dict[int, tuple[Pod, SchedulingShape]] = {}
+        self._facts: dict[int, _SpecFacts] = {}
+
+    def read_spec(self, pod: Pod, spec: PodSpec) -> _SpecFacts:
+        """The facts of a pod's spec, or of what relaxing left of it, which pods with other labels may share."""
+        known = self._facts.get(id(spec))
+        if known is None:
+            known = self._facts[id(spec)] = _SpecFacts(
+                spec,
+                pod_requirements.build_requirements(spec, self.preferences),
+                pod_requirements.build_strict_requirements(spec),
+                pod_requirements.has_conflicting_preference(spec, self.preferences),
+                list_host_ports(pod),
+            )
+        return known
 
     def find_shape(self, pod: Pod) -> SchedulingShape:
         asked = self._by_pod.get(id(pod))

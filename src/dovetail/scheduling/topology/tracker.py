@@ -103,6 +103,9 @@ class Topology:
         self.groups: list[TopologyGroup] = []
         self.inverse: list[TopologyGroup] = []
         self._known: dict[tuple[object, ...], TopologyGroup] = {}
+        self._of_specs: dict[
+            tuple[int, str, int], tuple[SchedulingShape, list[TopologyGroup], list[TopologyGroup]]
+        ] = {}
         self._placed: list[PlacedPods] = []
         self._states, self._batch = snapshot.nodes, batch
         self._residents: list[_Residents] | None = None
@@ -114,8 +117,7 @@ class Topology:
     def find_constraints(self, shape: SchedulingShape) -> list[tuple[TopologyGroup, bool]]:
         """The groups that bind a pod, each with whether the pod itself counts in it."""
         if shape.owned is None:
-            shape.owned = list(self._list_own_groups(shape))
-            shape.avoids = list(self._list_inverse_groups(shape))
+            shape.owned, shape.avoids = self._find_own_groups(shape)
             own = shape.namespace, shape.labels
             for group in shape.owned:
                 self._bind_shape(shape, group, group.selects_pod(*own))
@@ -134,6 +136,19 @@ class Topology:
             shape.rules.append((group, itself))
         else:
             shape.host_caps.append((group, cap))
+
+    def _find_own_groups(self, shape: SchedulingShape) -> tuple[list[TopologyGroup], list[TopologyGroup]]:
+        """The groups a shape's own rules make and, inverse, those it makes for others. Most have no rules."""
+        spec = shape.spec
+        if not spec.topology_spread_constraints and spec.affinity is None:
+            return [], []
+        by_labels = any(rule.match_label_keys for rule in spec.topology_spread_constraints)
+        key = (id(spec), shape.namespace, id(shape.labels) if by_labels else 0)
+        known = self._of_specs.get(key)
+        if known is None:
+            owned, avoids = list(self._list_own_groups(shape)), list(self._list_inverse_groups(shape))
+            known = self._of_specs[key] = shape, owned, avoids  # the shape keeps spec and labels alive
+        return known[1], known[2]
 
     def _list_own_groups(self, shape: SchedulingShape) -> Iterator[TopologyGroup]:
         found: dict[int, TopologyGroup] = {}

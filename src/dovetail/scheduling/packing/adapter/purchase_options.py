@@ -63,6 +63,7 @@ class PurchaseOptions:
             self.room[:, -1] = np.minimum(self.room[:, -1], most_pods)
         self.price: Floats = np.vstack(prices) if prices else np.zeros((0, len(zones)))
         self._masks: dict[tuple[object, ...], int] = {}
+        self._of_shapes: dict[tuple[SchedulingShape, bool], int] = {}
         self.takes: list[Bools] = []
         kinds = sorted({option.capacity_type for option in self.options})
         self._capacity_types = kinds
@@ -122,16 +123,19 @@ class PurchaseOptions:
 
         With `any_pool`, whatever the shape could ever run on, weights and limits aside.
         """
-        key = (
-            any_pool,
-            build_requirements_key(shape.requirements),
-            shape.tolerations,
-            tuple(sorted(shape.requests.items())),
-        )
-        known = self._masks.get(key)
-        if known is None:
-            known = self._masks[key] = self._find_row(self._compute_mask(shape, any_pool))
-        return None if known < 0 else known
+        asked = self._of_shapes.get((shape, any_pool))
+        if asked is None:
+            key = (
+                any_pool,
+                build_requirements_key(shape.requirements),
+                shape.tolerations,
+                tuple(sorted(shape.requests.items())),
+            )
+            asked = self._masks.get(key)
+            if asked is None:
+                asked = self._masks[key] = self._find_row(self._compute_mask(shape, any_pool))
+            self._of_shapes[shape, any_pool] = asked
+        return None if asked < 0 else asked
 
     def _find_row(self, takes: Bools | None) -> int:
         if takes is None:
@@ -143,7 +147,7 @@ class PurchaseOptions:
         return len(self.takes) - 1
 
     def _compute_mask(self, shape: SchedulingShape, any_pool: bool) -> Bools | None:
-        needed = self.scale_requests(shape)
+        needed = self.scale_requests([shape])
         found: Bools | None = None
         for template, span in zip(self.run.templates, self.spans, strict=True):
             key = (template.index, build_requirements_key(shape.requirements), shape.tolerations)
@@ -179,10 +183,10 @@ class PurchaseOptions:
         row[span] = types[self._type[span]] & suits & sold
         return row
 
-    def scale_requests(self, shape: SchedulingShape) -> Floats:
-        """The shape's requests in the units of the arrays, rounded up; none is beyond what a float holds."""
-        asked = np.array([min(shape.requests.get(name, 0), _ABSURD) for name in self.names], float)
-        return np.asarray(np.ceil(asked / self.units))
+    def scale_requests(self, shapes: Sequence[SchedulingShape]) -> Floats:
+        """What shapes request in the units of the arrays, rounded up; none is beyond what a float holds."""
+        asked = [[min(shape.requests.get(name, 0), _ABSURD) for name in self.names] for shape in shapes]
+        return np.asarray(np.ceil(np.array(asked, float).reshape(len(shapes), len(self.names)) / self.units))
 
 
 def build_requirements_key(requirements: Requirements) -> tuple[tuple[str, Values], ...]:

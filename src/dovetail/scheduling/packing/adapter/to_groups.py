@@ -175,7 +175,10 @@ def _build_pod_groups(
     number = np.array(
         [0 if i in constraints.unpackable else len(each) for i, each in enumerate(named)], np.int64
     )
-    open_ = np.array([[zone in shape.requirements[ZONE] for zone in zones] for shape in shapes], bool)
+    open_ = np.ones((len(shapes), len(zones)), bool)
+    for i, shape in enumerate(shapes):
+        if ZONE in shape.requirements:
+            open_[i] = [zone in shape.requirements[ZONE] for zone in zones]
     for i, closed in constraints.closed.items():
         open_[i] &= [zone not in closed for zone in zones]
     pinned = np.array([i in constraints.closed for i in range(len(shapes))], bool)
@@ -184,11 +187,11 @@ def _build_pod_groups(
     for each in constraints.zone_affinities:
         pinned[list(each.members)] = True
     batch = PackingBatch(
-        request=np.array([purchase_options.scale_requests(shape) for shape in shapes]),
+        request=purchase_options.scale_requests(shapes),
         count=number,
         mask=np.array(masks, np.int64),
         takes=np.array(purchase_options.takes),
-        open=open_.reshape(len(shapes), len(zones)),
+        open=open_,
         room=purchase_options.room,
         price=purchase_options.price,
         pinned=pinned,
