@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
-from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Annotated
 
@@ -17,6 +15,7 @@ from dovetail.cli.views.output import LEFT_OUT, Output, OutputOption, print_rema
 from dovetail.cli.views.pods import explain_pod, show_pod
 from dovetail.errors import BadInput
 from dovetail.scheduling.model import state_node as views
+from dovetail.scheduling.model.collector import pause_collector
 from dovetail.scheduling.model.snapshot import StateNode
 
 # A pod by its full name, or a node with its claim.
@@ -46,7 +45,7 @@ def explain(
     The cluster is only read, once, and the controller's own rules are asked; the controller need not run.
     Exit codes: 0 there is an answer, 3 the pod is pending and unschedulable, 1 there is no such thing.
     """
-    with _no_collector():
+    with pause_collector():
         seen = find_cluster(snapshot, where, print_remark)
         thing = _find_thing(seen, name)
         if isinstance(thing, StateNode):
@@ -74,18 +73,6 @@ def _show_lately(thing: Thing, snapshot: str, where: ClusterSource, output: Outp
         print_lately(f"node/{views.read_name(thing)}", where)
     else:
         print_lately(f"pod/{thing}", where)
-
-
-@contextmanager
-def _no_collector() -> Iterator[None]:
-    """One answer, and the process ends: looking for garbage takes a fifth of the time and finds none."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 def _find_thing(seen: SeenCluster, name: str) -> Thing:

@@ -23,6 +23,7 @@ from dovetail.api.bad_items import SetAside
 from dovetail.api.pod import Pod
 from dovetail.scheduling import verify
 from dovetail.scheduling.bad_objects import decide_without_bad_objects
+from dovetail.scheduling.model.collector import pause_collector
 from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.plan import Plan
 from dovetail.scheduling.model.pod_shapes import SchedulingShape
@@ -223,6 +224,17 @@ def build_first_plan(
     # A consolidation asks about a few pods and many nodes, with rules of its own about which nodes.
     if snapshot.options.consolidating or snapshot.options.one_by_one:
         return None
+    with pause_collector():
+        return _build_packed_plan(snapshot, effort, should_stop, below, cache)
+
+
+def _build_packed_plan(
+    snapshot: Snapshot,
+    effort: Effort,
+    should_stop: ShouldStop | None,
+    below: NodeSizeLimit | None,
+    cache: DecisionCache | None,
+) -> Plan | None:
     run = SequentialScheduler(snapshot, cache=cache)
     shapes = _group_by_shape(run)
     zones = count_pending_by_zone(run, shapes.items())

@@ -180,7 +180,7 @@ class SchedulingShapes:
         self._facts: dict[int, _SpecFacts] = {}
 
     def read_spec(self, pod: Pod, spec: PodSpec) -> _SpecFacts:
-        """The facts of a pod's spec, or of what relaxing left of it, which pods with other labels may share."""
+        """The facts of a pod's spec, or of what relaxing left of it; pods of other labels may share them."""
         known = self._facts.get(id(spec))
         if known is None:
             known = self._facts[id(spec)] = _SpecFacts(

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final, Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from dovetail.api.labels import HOSTNAME, normalize_label
 from dovetail.api.nodepool import Requirement
@@ -26,8 +28,7 @@ DOES_NOT_EXIST: Final = "DoesNotExist"
 _SHOWN: Final = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Values:
+class Values(msgspec.Struct, frozen=True, gc=False):
     """The values one label may take: a finite set, or everything except one.
 
     In is a set and NotIn its complement; Exists excludes nothing, DoesNotExist allows
@@ -228,11 +229,10 @@ def _build_single_value(value: str) -> Values:
     return Values(frozenset((value,)))
 
 
-@dataclass(frozen=True, slots=True)
-class Requirements:
+class Requirements(msgspec.Struct, frozen=True, gc=False):
     """What is required of each label, by normalised key. Labels not listed may be anything."""
 
-    by_key: Mapping[str, Values] = field(default_factory=dict)
+    by_key: Mapping[str, Values] = {}
 
     @staticmethod
     def from_expressions(expressions: Iterable[RequirementExpression]) -> Requirements:

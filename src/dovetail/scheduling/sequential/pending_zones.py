@@ -20,13 +20,29 @@ FLEXIBLE: Final = "flexible"
 NOWHERE: Final = "none"
 
 
-def find_effective_zone(run: SequentialScheduler, shape: SchedulingShape) -> str:
+class _AllowedZones:
+    """The zones each rule would let a pod be in, while nobody is placed: pods under one rule share them."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[TopologyGroup, bool, Values], Values] = {}
+
+    def find_zones(self, group: TopologyGroup, itself: bool, strict: Values) -> Values:
+        key = (group, itself, strict)
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = Values(frozenset(_list_allowed_zones(group, itself, strict)))
+        return known
+
+
+def find_effective_zone(
+    run: SequentialScheduler, shape: SchedulingShape, allowed: _AllowedZones | None = None
+) -> str:
     """The one zone that is left, `flexible` for several or no signal, `none` when nothing is.
 
     What must hold counts: the pod's selectors, its volumes, and the zonal rules it has; wishes do not.
     """
     left = EXISTS
-    for signal in _list_zone_constraints(run, shape):
+    for signal in _list_zone_constraints(run, shape, allowed or _AllowedZones()):
         left = left & signal
     if left.open:
         return FLEXIBLE
@@ -41,11 +57,12 @@ def count_pending_by_zone(
     Shapes come in the order in which the run will look at them: rules are counted when first asked for.
     """
     found: Counter[str] = Counter()
+    allowed = _AllowedZones()
     waiting = _list_waiting(run)
     for shape, pods in batch:
         number = len(pods) if waiting is None else sum(pod.full_name in waiting for pod in pods)
         if number:
-            found[find_effective_zone(run, shape)] += number
+            found[find_effective_zone(run, shape, allowed)] += number
     return dict(found)
 
 
@@ -59,7 +76,9 @@ def _list_waiting(run: SequentialScheduler) -> frozenset[str] | None:
     return frozenset([pod.full_name for pod in pending])
 
 
-def _list_zone_constraints(run: SequentialScheduler, shape: SchedulingShape) -> Iterator[Values]:
+def _list_zone_constraints(
+    run: SequentialScheduler, shape: SchedulingShape, allowed: _AllowedZones
+) -> Iterator[Values]:
     strict = shape.strict[ZONE]
     if ZONE in shape.strict:
         yield strict
@@ -68,7 +87,7 @@ def _list_zone_constraints(run: SequentialScheduler, shape: SchedulingShape) -> 
         yield Values(frozenset(name for values in pinned for name in values.names))
     for group, itself in run.topology.find_constraints(shape):
         if group.key == ZONE:
-            yield Values(frozenset(_list_allowed_zones(group, itself, strict)))
+            yield allowed.find_zones(group, itself, strict)
 
 
 def _list_allowed_zones(group: TopologyGroup, itself: bool, strict: Values) -> Iterator[str]:

@@ -43,7 +43,10 @@ class TopologyNodeFilter:
         if self.taints and not tolerates_all(taints, self.tolerations):
             return False
         # Karpenter: labels a new node has not settled are never excused here (topologynodefilter.go).
-        return not self.terms or any(labels.is_compatible(term) for term in self.terms)
+        for term in self.terms:  # asked for every pod that is placed, so it is spelled out
+            if labels.is_compatible(term):
+                return True
+        return not self.terms
 
     @property
     def key(self) -> tuple[object, ...]:

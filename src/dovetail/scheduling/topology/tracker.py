@@ -56,8 +56,7 @@ class TopologyNode:
         return found or (self.name if key == HOSTNAME else None)
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedPods:
+class PlacedPods(NamedTuple):
     """Pods of one shape placed together earlier in this run, kept for groups that come up later."""
 
     shape: SchedulingShape
