@@ -10,35 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from msgspec.structs import replace
 
 from dovetail.api import labels
-from dovetail.api.meta import Condition
-from dovetail.api.nodeclaim import NodeClaim
-from dovetail.api.pod import Pod, PodStatus
-from dovetail.api.predicates import is_active, owned_by_daemonset, owned_by_node
+from dovetail.api.pod import Pod
 from dovetail.disruption.situation import Situation, decide_plan
 from dovetail.history.difference import (
-    CENT_TENTH,
     Difference,
-    DifferenceKind,
-    DifferenceReason,
-    NodeShape,
-    describe_shapes,
-    group_shapes,
-    list_ways,
-    name_planned,
 )
 from dovetail.history.paid import RunningPrices
+from dovetail.history.purchase_difference import BoughtNode, compare_with_plan, describe_claim
+from dovetail.history.situation_before import find_created, undo_purchase
 from dovetail.scheduling.model.decision_cache import DecisionCache
-from dovetail.scheduling.model.instance_types import InstanceType
-from dovetail.scheduling.model.plan import Plan
 from dovetail.scheduling.model.snapshot import StateNode
 
-__all__ = ["BoughtNode", "PurchaseTracker"]
+__all__ = ["PurchaseTracker"]
 
 BATCH_GAP = timedelta(seconds=1)
 """NodeClaims of one decision are made one right after another; decisions are at least this far apart."""
@@ -49,24 +38,6 @@ BY_EVENT: Final = "event"
 BY_BINDING: Final = "binding"
 ELSEWHERE: Final = ""
 """The home of a pod whose place was there before the purchase."""
-LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-@dataclass(slots=True)
-class BoughtNode:
-    """A NodeClaim of a purchase: what came of it, and how long it was there."""
-
-    name: str
-    created: datetime
-    pool: str = ""
-    instance_type: str = ""
-    capacity_type: str = ""
-    price: float = 0.0
-    allowed_types: frozenset[str] | None = None
-    allowed_ways: frozenset[str] | None = None
-    pods: set[str] = field(default_factory=set)
-    launched: bool = False
-    gone: datetime | None = None
 
 
 @dataclass(slots=True)
@@ -122,10 +93,12 @@ class PurchaseTracker:
         here = _map_waiting_pods(situation)
         if self._last is not None:
             for batch in self._split_batches(states):
-                self._open.append(self._begin(at, situation, batch, states))
+                self._open.append(self._begin(situation, batch, states))
         self._known |= states.keys()
         self._created |= {
-            state.claim.name: _created(state.claim) for state in states.values() if state.claim is not None
+            state.claim.name: find_created(state.claim)
+            for state in states.values()
+            if state.claim is not None
         }
         self._forget_nominations(at)
         self._queued = situation.queued
@@ -148,7 +121,7 @@ class PurchaseTracker:
     def _split_batches(self, states: Mapping[str, StateNode]) -> Iterable[list[str]]:
         """The NodeClaims that are new, by decision."""
         new = [
-            (_created(state.claim), uid)
+            (find_created(state.claim), uid)
             for uid, state in states.items()
             if uid not in self._known and state.claim
         ]
@@ -163,40 +136,16 @@ class PurchaseTracker:
         if batch:
             yield batch
 
-    def _begin(
-        self, at: datetime, situation: Situation, batch: list[str], states: Mapping[str, StateNode]
-    ) -> _Purchase:
+    def _begin(self, situation: Situation, batch: list[str], states: Mapping[str, StateNode]) -> _Purchase:
         claims = {uid: claim for uid in batch if (claim := states[uid].claim) is not None}
-        made = max(map(_created, claims.values()))
-        nodes = {uid: _describe_claim(claim) for uid, claim in claims.items()}
-        # What was bought since then was not there, and neither was what this decision bought.
-        kept = tuple(
-            state
-            for state in situation.snapshot.nodes
-            if state.claim is None
-            or ((state.claim.uid or state.claim.name) not in claims and _created(state.claim) <= made)
-        )
-        waiting: dict[str, Pod] = {pod.uid: pod for pod in situation.snapshot.pods if _created(pod) <= made}
-        freed = []
-        for state in kept:
-            late = [pod for pod in state.pods if _bound_after(pod, made)]
-            waiting |= {pod.uid: _release(pod) for pod in late}
-            if late:
-                state = replace(state, pods=tuple(pod for pod in state.pods if pod not in late))
-            freed.append(state)
-        for uid in claims:
-            mine = [pod for pod in states[uid].pods if _is_ours(pod) and _created(pod) <= made]
-            waiting |= {pod.uid: _release(pod) for pod in mine}
-        snapshot = replace(
-            situation.snapshot,
-            nodes=tuple(freed),
-            pods=tuple(waiting.values()),
-            options=replace(situation.snapshot.options, now=max(made, situation.snapshot.options.now)),
-        )
+        made = max(map(find_created, claims.values()))
+        nodes = {uid: describe_claim(claim) for uid, claim in claims.items()}
+        undone = undo_purchase(situation, claims, states)
+        waiting = {pod.uid: pod for pod in undone.snapshot.pods}
         beside, before = bool(situation.queued - self._queued), self._before
         if before is not None and {pod.uid for pod in before.snapshot.pods} == waiting.keys():
             return _Purchase(made, before, nodes, beside, {pod.uid: pod for pod in before.snapshot.pods})
-        return _Purchase(made, situation.with_snapshot(snapshot), nodes, beside, waiting)
+        return _Purchase(made, undone, nodes, beside, waiting)
 
     def _follow(
         self,
@@ -284,110 +233,11 @@ class PurchaseTracker:
         plan = decide_plan(self._decide_as(situation), cache=self._cache)
         self.compared += 1
         types = {each.name: each for listed in situation.snapshot.catalogs for each in listed}
-        found = _compare_with_plan(purchase.at, mine, plan, len(pods), types)
+        found = compare_with_plan(purchase.at, mine, plan, len(pods), types)
         if found is not None:
             told = any(self._find_nominated(purchase, pod) for pod in pods)
             found = replace(found, attributed_by=BY_EVENT if told else BY_BINDING)
             self._compared.append(_Compared(found, mine))
-
-
-def _compare_with_plan(
-    at: datetime,
-    nodes: tuple[BoughtNode, ...],
-    plan: Plan,
-    pods: int,
-    types: Mapping[str, InstanceType],
-) -> Difference | None:
-    """The difference between a purchase and a plan; None when both cost the same."""
-    theirs = group_shapes((node.instance_type, node.capacity_type, node.price) for node in nodes)
-    ours = name_planned(plan.new_nodes)
-    their_price = sum(shape.count * shape.price for shape in theirs)
-    our_price = sum(shape.count * shape.price for shape in ours)
-    if abs(their_price - our_price) < CENT_TENTH:
-        return None
-    reason, why = _find_reason(nodes, theirs, plan, ours, types)
-    return Difference(
-        kind=DifferenceKind.BOUGHT,
-        at=at,
-        reason=reason,
-        why=why,
-        their_reason=_describe_orders(nodes),
-        our_reason=_describe_plan(plan, pods),
-        theirs=f"{describe_shapes(theirs)} for {pods} pods, ${their_price:.4f}/h",
-        ours=f"{describe_shapes(ours)}, ${our_price:.4f}/h",
-        pool=", ".join(sorted({node.pool for node in nodes})),
-        about=tuple(sorted(node.name for node in nodes)),
-        pods=pods,
-        their_price=their_price,
-        our_price=our_price,
-        rate=their_price - our_price,
-    )
-
-
-def _describe_orders(nodes: tuple[BoughtNode, ...]) -> str:
-    """What their orders say: how many types each allows, in which ways, and for how many pods."""
-    told = []
-    for node in nodes[:3]:
-        types = f"{len(node.allowed_types)} types" if node.allowed_types else "any type of the pool"
-        ways = " or ".join(sorted(node.allowed_ways)) if node.allowed_ways else "any capacity type"
-        told.append(f"{node.name} for {len(node.pods)} pods: {types}, {ways}")
-    more = f"; and {len(nodes) - 3} more" if len(nodes) > 3 else ""
-    return "; ".join(told) + more
-
-
-def _describe_plan(plan: Plan, pods: int) -> str:
-    """What our plan says of the same pods."""
-    here = sum(len(each) for each in plan.existing.values())
-    new = [f"{each.pool} for {len(each.pods)} pods: {each.instance_type}" for each in plan.new_nodes[:3]]
-    more = f"; and {len(plan.new_nodes) - 3} more" if len(plan.new_nodes) > 3 else ""
-    kept = f"{here} of {pods} pods fit on nodes that are there" if here else ""
-    return "; ".join(each for each in (kept, "; ".join(new) + more) if each)
-
-
-def _find_reason(
-    nodes: tuple[BoughtNode, ...],
-    theirs: tuple[NodeShape, ...],
-    plan: Plan,
-    ours: tuple[NodeShape, ...],
-    types: Mapping[str, InstanceType],
-) -> tuple[DifferenceReason, str]:
-    """Where the two part first: ways of buying, architectures, packing, types, or only what was launched."""
-    if plan.left_out:
-        return DifferenceReason.RULE, f"{len(plan.left_out)} of the pods have no place in our plan"
-    ways = list_ways(theirs), list_ways(ours)
-    if ours and bool(ways[0]["spot"]) != bool(ways[1]["spot"]):
-        said = "spot" if ways[1]["spot"] else "on-demand"
-        return DifferenceReason.SPOT, f"here {said} capacity is bought, which the NodePool allows too"
-    ordered = frozenset(
-        name for node in nodes for name in (node.allowed_types or frozenset((node.instance_type,)))
-    )
-    new = _list_architectures(types, (each.instance_type for each in ours))
-    new -= _list_architectures(types, ordered)
-    if new:
-        return (
-            DifferenceReason.TYPES,
-            f"the NodePool allows {', '.join(sorted(new))}, and their orders do not",
-        )
-    if not ours:
-        return DifferenceReason.PACKING, "the pods fit on nodes that are there or on their way"
-    if not _same_groups(nodes, plan):
-        return DifferenceReason.PACKING, "the same pods are packed onto other nodes"
-    other = sorted({shape.instance_type for shape in ours} - ordered)
-    if other:
-        names = ", ".join(other[:3])
-        return DifferenceReason.TYPES, f"their orders do not allow {names}, which the NodePool does"
-    return DifferenceReason.LAUNCH, "both orders allow the same types, and a dearer one was launched"
-
-
-def _list_architectures(types: Mapping[str, InstanceType], names: Iterable[str]) -> frozenset[str]:
-    """The architectures of instance types; nothing of those that nobody knows."""
-    known = (types[name].requirements[labels.ARCH] for name in names if name in types)
-    return frozenset(each for values in known if not values.open for each in values.names)
-
-
-def _same_groups(nodes: tuple[BoughtNode, ...], plan: Plan) -> bool:
-    """Whether both put the same numbers of pods together."""
-    return sorted(len(node.pods) for node in nodes) == sorted(len(node.pods) for node in plan.new_nodes)
 
 
 def _measure(compared: _Compared, at: datetime) -> Difference:
@@ -417,22 +267,6 @@ def _note_gone(nodes: Iterable[BoughtNode], states: Mapping[str, StateNode], at:
             node.gone = at
 
 
-def _describe_claim(claim: NodeClaim) -> BoughtNode:
-    types = ways = None
-    for each in claim.spec.requirements or ():
-        if each.operator == "In" and each.key == labels.INSTANCE_TYPE:
-            types = frozenset(each.values)
-        if each.operator == "In" and each.key == labels.CAPACITY_TYPE:
-            ways = frozenset(each.values)
-    return BoughtNode(
-        claim.name,
-        _created(claim),
-        claim.labels.get(labels.NODEPOOL, ""),
-        allowed_types=types,
-        allowed_ways=ways,
-    )
-
-
 def _map_bound_pods(situation: Situation) -> dict[str, str]:
     """The NodeClaim of the node that each pod is bound to, by the pod's uid; empty for a node without one."""
     found = {}
@@ -445,31 +279,3 @@ def _map_bound_pods(situation: Situation) -> dict[str, str]:
 
 def _map_waiting_pods(situation: Situation) -> frozenset[str]:
     return frozenset(pod.uid for pod in situation.snapshot.pods)
-
-
-def _bound_after(pod: Pod, time: datetime) -> bool:
-    """Whether a pod waited at the time, and has been bound since."""
-    if not _is_ours(pod) or _created(pod) > time:
-        return False
-    said = pod.status.find_condition("PodScheduled")
-    since = said.last_transition_time if said is not None and said.status == "True" else None
-    return since is not None and since > time
-
-
-def _is_ours(pod: Pod) -> bool:
-    return is_active(pod) and not owned_by_daemonset(pod) and not owned_by_node(pod)
-
-
-def _release(pod: Pod) -> Pod:
-    """The pod as it was when it had no place."""
-    said = Condition(
-        type="PodScheduled",
-        status="False",
-        reason="Unschedulable",
-        last_transition_time=pod.metadata.creation_timestamp,
-    )
-    return replace(pod, node_name="", status=PodStatus(phase="Pending", conditions=(said,)))
-
-
-def _created(obj: NodeClaim | Pod) -> datetime:
-    return obj.metadata.creation_timestamp or LONG_AGO

@@ -8,11 +8,9 @@ it counts once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-
-from msgspec.structs import replace
 
 from dovetail.api import conditions, labels, reasons
 from dovetail.api.taints import DISRUPTED, is_same_taint
@@ -21,7 +19,6 @@ from dovetail.disruption.command import MANY, REBALANCE, Command
 from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.report import BlockedNodeReport, build_report, find_turns
 from dovetail.disruption.situation import Situation
-from dovetail.history.bought import BoughtNode
 from dovetail.history.difference import (
     CENT_TENTH,
     Difference,
@@ -32,6 +29,8 @@ from dovetail.history.difference import (
     name_planned,
 )
 from dovetail.history.paid import RunningPrices
+from dovetail.history.purchase_difference import BoughtNode
+from dovetail.history.situation_before import find_key, undo_marks
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.snapshot import StateNode
@@ -102,11 +101,11 @@ class ConsolidationTracker:
 
     def add_look(self, at: datetime, situation: Situation, replacements: dict[str, BoughtNode]) -> None:
         """Follow every node, and ask our methods again when it is time."""
-        states = {_key(state): state for state in situation.snapshot.nodes if state.claim is not None}
+        states = {find_key(state): state for state in situation.snapshot.nodes if state.claim is not None}
         before = self._before
         if before is not None:
             self._integrate(at)
-            earlier = {_key(state): state for state in before.snapshot.nodes if state.claim is not None}
+            earlier = {find_key(state): state for state in before.snapshot.nodes if state.claim is not None}
             self._follow(at, situation, earlier, states, replacements)
         else:
             self._marked = {key for key, state in states.items() if _is_going(state)}
@@ -189,13 +188,15 @@ class ConsolidationTracker:
         """Nodes that they take and that our last answer would not: asked at the look before, and now."""
         blocked: BlockedNodeReport | None = None
         left, before = keys, self._before
-        for asked in (before, _undo_marks(situation, keys)):
+        for asked in (before, undo_marks(situation, keys)):
             if asked is None or not left:
                 continue
             report = build_report(DisruptionInput.from_situation(self._decide_as(asked), self._cache))
             ours = {candidate.key for command in report.commands for candidate in command.candidates}
             left = [key for key in left if key not in ours]
-            said = {_key(each.state): each for each in report.blocked_nodes if each.state.claim is not None}
+            said = {
+                find_key(each.state): each for each in report.blocked_nodes if each.state.claim is not None
+            }
             blocked = blocked or next((said[key] for key in left if key in said), None)
         self.agreed += len(keys) - len(left)
         if not left:
@@ -329,10 +330,6 @@ def _read_block(blocked: BlockedNodeReport) -> DifferenceReason:
     return DifferenceReason.CONSOLIDATION if reason is BlockedReason.NO_CHEAPER else DifferenceReason.RULE
 
 
-def _key(state: StateNode) -> str:
-    return views.read_provider_id(state) or views.read_name(state)
-
-
 def _is_going(state: StateNode) -> bool:
     return views.is_deleting(state) or views.has_disruption_mark(state)
 
@@ -346,32 +343,3 @@ def _find_choice(state: StateNode) -> str:
     tainted = any(is_same_taint(each, DISRUPTED) for each in taints)
     by_person = state.claim is not None and state.claim.deleting
     return reasons.UNDERUTILIZED if tainted and not by_person else ""
-
-
-def _undo_marks(situation: Situation, keys: Iterable[str]) -> Situation:
-    """The Situation in which nobody has taken these nodes yet."""
-    wanted = set(keys)
-    nodes = tuple(
-        _undo_mark(state) if state.claim is not None and _key(state) in wanted else state
-        for state in situation.snapshot.nodes
-    )
-    pods = {
-        pod.uid for state in nodes if state.claim is not None and _key(state) in wanted for pod in state.pods
-    }
-    moving = tuple(pod for pod in situation.snapshot.moving if pod.uid not in pods)
-    changed = situation.with_snapshot(replace(situation.snapshot, nodes=nodes, moving=moving))
-    return replace(changed, queued=situation.queued - wanted)
-
-
-def _undo_mark(state: StateNode) -> StateNode:
-    node, claim = state.node, state.claim
-    if node is not None:
-        taints = tuple(each for each in node.spec.taints if not is_same_taint(each, DISRUPTED))
-        meta = replace(node.metadata, deletion_timestamp=None)
-        node = replace(node, metadata=meta, spec=replace(node.spec, taints=taints, unschedulable=False))
-    if claim is not None:
-        dropped = (conditions.DISRUPTION_REASON, conditions.INSTANCE_TERMINATING)
-        kept = tuple(each for each in claim.status.conditions if each.type not in dropped)
-        meta = replace(claim.metadata, deletion_timestamp=None)
-        claim = replace(claim, metadata=meta, status=replace(claim.status, conditions=kept))
-    return replace(state, node=node, claim=claim, marked=False)
