@@ -60,7 +60,8 @@ class RecordedCloud(CatalogueCloud):
         )
         if same and self.assume != "pessimistic":
             return False
-        self._seen, self._closed = seen, frozenset(closed)
+        # By id or by name: offerings have the zone's name.
+        self._seen, self._closed = seen, frozenset((*closed, *closed.values()))
         sold = tuple(tuple(map(self._adjust_type, types)) for types in snapshot.catalogs)
         self._offers = {pool.name: sold[pool.catalog] if pool.catalog >= 0 else () for pool in snapshot.pools}
         self._anywhere = max(sold, key=len, default=())

@@ -58,8 +58,9 @@ HEARTBEAT = 20.0
 KARPENTER = {"PLANNER": "one-by-one", "DRIFT_PAUSE_AFTER": "0s"}
 # Nobody reads these in a replay, and they cost time.
 QUIET = {"HISTORY_KEEP": "0s", "DISABLE_CLUSTER_STATE_OBSERVABILITY": "true"}
-# Settings that say where a process runs and what it writes: a replay has none of it.
-ELSEWHERE = ("RECORDING", "DECISION_LOG", "NOTIFY_FILE")
+# Settings that say where a process runs and what it writes: a replay has none of it. Zones are shifted away
+# when the recording says so, and nobody else is asked.
+ELSEWHERE = ("RECORDING", "DECISION_LOG", "NOTIFY_FILE", "ENABLE_ZONAL_SHIFT", "ZONAL_SHIFT_MODE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +139,7 @@ class ReplayRun:
         self._demand = DemandReader()
         self._reclaims = ReclaimReader()
         self._fed: deque[_FedLook] = deque()
+        self._returned: dict[str, datetime] = {}
         self._runner = asyncio.Runner(loop_factory=VirtualLoop)
         self._tasks: list[asyncio.Task[None]] = []
         self.world: World
@@ -221,14 +223,15 @@ class ReplayRun:
             self.facts.boots.read_look(start.situation)
         changes = self._demand.read_look(start.at, start.situation)
         self._reclaims.read_look(start.at, start.situation)
+        self._dovetail = dovetail
         self._take_supply(start.situation)
+        self._shift_zones(start.at, start.situation)
         fill_world(self._started, start.situation, changes, self._pods, self.facts.works)
         self._tasks = [
             asyncio.create_task(world.manager.run()),
             asyncio.create_task(world.server.run()),
             asyncio.create_task(dovetail.run()),
         ]
-        self._dovetail = dovetail
         await asyncio.sleep(0)
 
     def _make_provider(self, given: ProviderContext) -> CatalogueProvider:
@@ -270,8 +273,16 @@ class ReplayRun:
         if self.cloud.take_offers(situation.snapshot, situation.closed_zones):
             self._meter.take_prices(situation, self._reclaims.places | self.facts.places)
 
+    def _shift_zones(self, at: datetime, situation: Situation) -> None:
+        """A zone that is shifted away in the recording is so here: nothing is launched or disrupted in it."""
+        back = situation.returned_zones
+        self._returned = {zone: self._returned.get(zone, at) for zone in sorted(back)}
+        closed = situation.closed_zones
+        self._dovetail.gates.set_closed(frozenset(closed), situation.excluded_zones, self._returned, closed)
+
     def _apply_look(self, look: _FedLook) -> None:
         self._take_supply(look.situation)
+        self._shift_zones(look.at, look.situation)
         apply_world_changes(self._started, look.situation)
         for reclaim in look.reclaims:
             self.spot.reclaim_share(reclaim)
