@@ -36,6 +36,8 @@ __all__ = ["ClusterRecorder", "RecordingPace", "record_cluster", "record_open_cl
 LEARN = 300.0
 CLUSTER_NAMESPACE = "kube-system"
 OPTIONAL: frozenset[type[Object]] = DISPENSABLE | {ZoneShift, CoreV1Event}
+# Of a calm cluster an eager recorder writes this often that nothing differs.
+CONFIRM = timedelta(seconds=30)
 # How long the last look may take when recording ends. Seconds.
 LAST_LOOK = 10.0
 
@@ -74,10 +76,10 @@ async def record_open_cluster(
 ) -> int:
     """Record a cluster that is open already.
 
-    An eager recorder looks at once when a node comes or goes and once more in the end, and notes when
-    machines ended and which NodeClaims pods were nominated to; `check` is told when all is listed, before the
-    first look, and may refuse the cluster. With pools that are `given`, the cluster's nodes are recorded as
-    if these had made them.
+    An eager recorder looks at once when a node comes or goes and once more in the end, confirms that nothing
+    differs, and notes when machines ended and which NodeClaims pods were nominated to; `check` is told when
+    all is listed, before the first look, and may refuse the cluster. With pools that are `given`, the
+    cluster's nodes are recorded as if these had made them.
     """
     sight = cluster.sight
     settings = {"PROVIDER": sight.settings.provider, **sight.settings.list_deciding()}
@@ -87,6 +89,7 @@ async def record_open_cluster(
         asyncio.to_thread,
         RecordingOptions(
             every=pace.every,
+            confirm=CONFIRM if eager else None,
             keep=pace.keep,
             settings=settings,
             identity=f"dovetail record {cluster.name}",
@@ -153,7 +156,7 @@ class ClusterRecorder:
             if given is not None:
                 install_pools(self._sight, given)
             await self._sight.provider.prepare()
-            await refresh_provider(self._sight)
+            await self._refresh_provider()
             if self._check is not None:
                 self._check(self._sight)
             tasks.create_task(self._refresh_regularly())
@@ -203,7 +206,11 @@ class ClusterRecorder:
     async def _refresh_regularly(self) -> None:
         while True:
             await self._sight.clock.sleep(LEARN)
-            await refresh_provider(self._sight)
+            await self._refresh_provider()
+
+    async def _refresh_provider(self) -> None:
+        for assumed in await refresh_provider(self._sight):
+            self._remark_once(assumed)
 
     def _build_follower(self, kind: type[Object], informer: Informer[Any]) -> Follower[Any]:
         def trouble(error: DovetailError) -> None:

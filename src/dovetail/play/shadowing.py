@@ -105,7 +105,7 @@ class SegmentFeed:
                 self._end_time()
                 continue
             if self._fresh and tail.head is not None:
-                if self._fed and tail.head.follows != self._follows:
+                if self._fed and not self._is_next(tail.head):
                     self._consumer.skip_gap(look.at)
                 self._consumer.begin_segment(tail.head)
             self._fresh, self._fed = False, True
@@ -121,16 +121,20 @@ class SegmentFeed:
         held, self._held, head = self._held, None, self._tail.head
         if held is None or head is None or self._since is None:
             return
-        if held.segment == self._number or (self._follows and head.follows == self._follows):
+        if held.segment == self._number or self._is_next(head):
             self._consumer.begin_segment(head)
             self._consumer.add_look(replace(held, at=self._since, decisions=[], records=[], dropped=[]))
             self._fresh, self._fed = False, True
 
+    def _is_next(self, head: SegmentHead) -> bool:
+        """Whether nothing is missing between the segment before, which has its end, and this one."""
+        return bool(self._follows) and head.follows == self._follows
+
     def _end_time(self) -> None:
         """What follows is of another time: until then nothing differed, unless something is missing."""
         self._over = True
-        tail = self._tail
-        missing = self._fresh and tail.head is not None and tail.head.follows != self._follows
+        head = self._tail.head
+        missing = self._fresh and head is not None and not self._is_next(head)
         if self._fed and self._until is not None and not missing:
             self._consumer.end_segment(self._until)
 

@@ -69,10 +69,13 @@ Answer = Plan | tuple[Command, ...]
 class RecordingOptions:
     """How often a look is taken at most, how long a segment lasts, and how long segments are kept.
 
-    `rename` changes every line before it is written, to hide names.
+    A look that differs in nothing from the last is written only once that is `confirm` old: a recorder that
+    is killed then leaves a gap no longer than that. `rename` changes every line before it is written, to hide
+    names.
     """
 
     every: timedelta = timedelta(seconds=10)
+    confirm: timedelta | None = None
     keyframe: timedelta = timedelta(hours=1)
     keep: timedelta | None = None
     names: str = "keep"
@@ -103,22 +106,28 @@ class _NotedLook:
 class _SegmentEncoder:
     """One segment on its way to bytes. Used by one thread at a time."""
 
-    def __init__(self, head: SegmentHead, cache: DecisionCache, rename: RenameLine | None) -> None:
+    def __init__(self, head: SegmentHead, cache: DecisionCache, options: RecordingOptions) -> None:
         self.head = head
-        self._writer = SegmentWriter(head, rename)
+        self._writer = SegmentWriter(head, options.rename)
         self._cache = cache
         self._last: Situation | None = None
+        self._confirm = options.confirm
+        self._confirmed = head.began
 
     def encode_look(self, look: _NotedLook) -> tuple[bytes, bool]:
         """The bytes of a look and what was decided on it, and whether there are any.
 
-        Nothing is written of a look that differs in nothing from the last one, unless it was decided on.
+        Nothing is written of a look that differs in nothing from the last one, unless it was decided on or
+        the last one is to be confirmed.
         """
         written = True
         if look.situation is not self._last:
             digest = digest_situation(look.situation, self._cache) if look.decisions else ""
-            written = self._writer.write_look(look.situation, look.at, digest, always=bool(look.decisions))
-            self._last = look.situation if written else self._last
+            due = self._confirm is not None and look.at - self._confirmed >= self._confirm
+            always = bool(look.decisions) or due
+            written = self._writer.write_look(look.situation, look.at, digest, always=always)
+            if written:
+                self._last, self._confirmed = look.situation, look.at
         for each in look.decisions:
             self._writer.write_line(SegmentLine(decision=self._build_decision(each)))
         return (self._writer.flush() if written else b""), written
@@ -346,7 +355,7 @@ class RecordingWriter:
             settings=options.settings,
         )
         await self._place.begin_segment(name)
-        self._segment = _SegmentEncoder(head, self._cache, options.rename)
+        self._segment = _SegmentEncoder(head, self._cache, options)
         self._ends = began + options.keyframe
         if options.keep is not None:
             await self._place.forget_before(began - options.keep)

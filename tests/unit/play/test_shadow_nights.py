@@ -95,6 +95,25 @@ def test_what_held_before_counts_over_segments_and_not_over_a_gap() -> None:
     assert torn.looks == [(DAY + 2 * HOUR, 2), (DAY + 3 * HOUR, 3)]
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "gaps"),
+    [
+        ({"ends": 2}, {"follows": "a"}, []),
+        ({"ends": 2}, {}, [DAY + 2 * HOUR]),
+        ({}, {}, [DAY + 2 * HOUR]),
+        ({}, {"follows": "a"}, [DAY + 2 * HOUR]),
+    ],
+    ids=["goes on", "ended and begun again", "killed and begun again", "torn"],
+)
+def test_what_is_missing_between_two_segments_is_a_gap(
+    first: dict[str, float], second: dict[str, str], gaps: list[datetime]
+) -> None:
+    parts = write_segment("a", 0, 1, **first), write_segment("b", 2, 2, 3, ends=4, **second)  # type: ignore[arg-type]
+    assert feed(*parts).gaps == gaps
+    ends = set(feed(*parts, until=1.5).ended)
+    assert ends == ({DAY + 1.5 * HOUR} if first else set()), "of a torn one nobody knows what held until then"
+
+
 class Answers:
     """An API server that says one thing."""
 

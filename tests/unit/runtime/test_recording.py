@@ -154,6 +154,20 @@ async def test_a_look_that_differs_in_nothing_is_left_out() -> None:
 
 
 @in_virtual_time
+async def test_that_nothing_differs_is_confirmed_once_in_a_while() -> None:
+    """Who is killed then leaves a gap no longer than that, however calm the cluster was."""
+    writing = Writing(confirm=timedelta(seconds=30))
+    for _ in range(8):
+        writing.writer.note_look(strip(SEEN[0]))
+        await writing.settle(10)
+    looks = list(writing.place.read().looks())
+    began = looks[0].at
+    assert [(look.at - began).total_seconds() for look in looks] == [0, 30, 60]
+    assert all(look.situation == looks[0].situation for look in looks)
+    await writing.stop()
+
+
+@in_virtual_time
 async def test_a_segment_lasts_until_its_keyframe_is_due_and_the_next_follows_it() -> None:
     writing = Writing(keyframe=timedelta(hours=1), keep=timedelta(hours=2))
     for situation in SEEN[:12]:
