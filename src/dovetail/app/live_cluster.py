@@ -189,9 +189,13 @@ def build_sight(
     )
 
 
-async def refresh_provider(context: ClusterContext) -> None:
-    """Learn at once what the controller learns in time, such as EC2's types and prices."""
+async def refresh_provider(context: ClusterContext) -> tuple[str, ...]:
+    """Learn at once what the controller learns in time, such as EC2's types and prices.
+
+    What the cloud does not tell, and is assumed instead, comes back as sentences.
+    """
     await context.provider.look_around()
+    return context.provider.list_assumptions()
 
 
 async def take_situation(

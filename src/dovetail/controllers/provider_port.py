@@ -63,6 +63,9 @@ class Provider(Protocol):
     async def look_around(self) -> None:
         """Learn at once what controllers learn in time: for those who look at the cloud and run nothing."""
 
+    def list_assumptions(self) -> tuple[str, ...]:
+        """What the cloud has not told and is assumed instead, each as a sentence."""
+
     def build_controllers(self, parts: ControllerContext) -> tuple[Controller, ...]:
         """Controllers of its own, run beside everyone else's."""
 

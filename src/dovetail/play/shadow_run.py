@@ -7,7 +7,7 @@ import multiprocessing
 import queue
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -127,8 +127,7 @@ def follow_recording(role: str, twins: ShadowTwins, connection: Connection) -> N
         incoming.put(b"\2")
 
     threading.Thread(target=receive, daemon=True).start()
-    with suppress(KeyboardInterrupt, OSError):
-        consumer = build_consumer(role, twins)
+    with suppress(KeyboardInterrupt, OSError), closing(build_consumer(role, twins)) as consumer:
         feed = SegmentFeed(consumer)
         while True:
             data = incoming.get()
@@ -215,6 +214,11 @@ async def run_shadow(
             on_start(shadow)
             for sources in _read_before(options.target):
                 await asyncio.to_thread(feed_segments, sources, followers)
+
+            def tell(text: str) -> None:
+                shadow.notes = (*shadow.notes, text)
+                remark(text)
+
             place = open_place(options.place, cluster.sight.clock, asyncio.to_thread, None)
             beside = [asyncio.create_task(_count_regularly(shadow))]
             if nights is not None:
@@ -225,7 +229,7 @@ async def run_shadow(
                     TeePlace(place, followers),
                     RecordingPace(options.every),
                     stop,
-                    remark,
+                    tell,
                     eager=True,
                     check=check,
                     given=options.given,

@@ -68,6 +68,9 @@ class TellingConsumer(LookConsumer, Protocol):
     def encode_result(self) -> bytes:
         """What is known so far; nothing while there is nothing."""
 
+    def close(self) -> None:
+        """No more will come; what is known stays."""
+
 
 class FoldConsumer(ShadowFold):
     """What was paid, and the one-step differences under the rules that are tried."""
@@ -88,6 +91,9 @@ class FoldConsumer(ShadowFold):
     def encode_result(self) -> bytes:
         """The report, without twins."""
         return msgspec.json.encode(self.report())
+
+    def close(self) -> None:
+        """Nothing of it runs."""
 
 
 class TwinConsumer:

@@ -146,6 +146,9 @@ class CatalogueProvider:
     async def look_around(self) -> None:
         """Everything is known."""
 
+    def list_assumptions(self) -> tuple[str, ...]:
+        return ()
+
     def build_controllers(self, parts: ControllerContext) -> tuple[Controller, ...]:
         return ()
 

@@ -51,7 +51,7 @@ class PricingProvider:
         self._on_demand = dict(bundled_prices())
         self._bundled = dict(self._on_demand)
         self._spot: dict[str, dict[str, float]] = {}
-        self._spot_known = False
+        self._spot_known = self._on_demand_known = False
         self.changes = 0
 
     def find_on_demand_price(self, instance_type: str) -> float | None:
@@ -61,6 +61,19 @@ class PricingProvider:
         if not self._spot_known:
             return self._bundled.get(instance_type)
         return self._spot.get(instance_type, {}).get(zone)
+
+    def list_assumptions(self) -> tuple[str, ...]:
+        """Which prices AWS has never told, so that those of its on-demand price list of some day stand in."""
+        told = (
+            ("on-demand", self._on_demand_known, "pricing:GetProducts"),
+            ("spot", self._spot_known, "ec2:DescribeSpotPriceHistory"),
+        )
+        return tuple(
+            f"AWS does not tell {kind} prices here, so on-demand prices that Dovetail brings along stand in; "
+            f"allow {action}"
+            for kind, known, action in told
+            if not known
+        )
 
     async def refresh(self) -> None:
         """Ask for both; what fails keeps its old prices, and is told after the other had its turn."""
@@ -81,6 +94,7 @@ class PricingProvider:
         if not all(halves):
             raise Retry("asking for on-demand prices: the price list is empty")
         self._on_demand |= {name: price for half in halves for name, price in half.items()}
+        self._on_demand_known = True
         self.changes += 1
 
     async def refresh_spot(self) -> None:

@@ -200,6 +200,10 @@ class AwsProvider:
             async with asyncio.timeout(PATIENCE):
                 await asyncio.gather(*about, return_exceptions=True)
 
+    def list_assumptions(self) -> tuple[str, ...]:
+        """Prices that AWS has not told."""
+        return self.prices.list_assumptions()
+
     def build_controllers(self, parts: ControllerContext) -> tuple[Controller, ...]:
         """Those that keep classes, prices and machines current."""
         classes = self.given.cache(EC2NodeClass)

@@ -251,6 +251,9 @@ class KwokProvider:
     async def look_around(self) -> None:
         """Everything is known."""
 
+    def list_assumptions(self) -> tuple[str, ...]:
+        return ()
+
     def build_controllers(self, parts: ControllerContext) -> tuple[Controller, ...]:
         return ()
 
