@@ -1,15 +1,17 @@
-"""A way to an API server on which nothing can be written: every attempt is refused and remembered."""
+"""Ways to an API server and to AWS on which nothing can be written: attempts are refused and remembered."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
+from dovetail.aws import Answer, Aws
 from dovetail.runtime.transport import ApiReply, ApiRequest, Lines, Transport
 from dovetail.sim.kube.faults import ApiCall, Fault
 from dovetail.sim.kube.status import ApiError
 
-__all__ = ["READ_VERBS", "ReadOnlyTransport", "ReadVerbsOnly"]
+__all__ = ["READ_VERBS", "ReadOnlyAws", "ReadOnlyTransport", "ReadVerbsOnly"]
 
 READ_VERBS = frozenset(("get", "list", "watch"))
 
@@ -40,6 +42,33 @@ class ReadOnlyTransport:
         if request.method != "GET" or request.body:
             self.attempts.append(f"{request.method} {request.path}")
             raise AssertionError(f"something is written: {request!r}")
+
+
+class ReadOnlyAws:
+    """Carries what only describes. Whatever else is asked for, or tried dry, is kept in `attempts`."""
+
+    def __init__(self, inner: Aws) -> None:
+        self._inner = inner
+        self.attempts: list[str] = []
+        self.used: set[str] = set()
+
+    @property
+    def region(self) -> str:
+        return self._inner.region
+
+    async def call(
+        self, service: str, operation: str, parameters: Mapping[str, Any], /, *, retried: bool = True
+    ) -> Answer:
+        self.used.add(operation)
+        if not operation.startswith(("Describe", "Get", "List")):
+            self.attempts.append(f"{service}:{operation}")
+            raise AssertionError(f"something is written: {service}:{operation}")
+        return await self._inner.call(service, operation, parameters, retried=retried)
+
+    def scope_to(self, *, region: str = "", role: str = "", external_id: str = "") -> ReadOnlyAws:
+        scoped = ReadOnlyAws(self._inner.scope_to(region=region, role=role, external_id=external_id))
+        scoped.attempts, scoped.used = self.attempts, self.used
+        return scoped
 
 
 class ReadVerbsOnly:
