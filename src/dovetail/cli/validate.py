@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from dovetail.api import crds, validation
+from dovetail.api.crds.manifest import OWN
 from dovetail.api.manifests import Document, ManifestComplaint, Severity
 from dovetail.cli.views.files import FilesOption, MoreFiles, read_manifests
 from dovetail.cli.views.options import check_provider
@@ -24,6 +25,7 @@ from dovetail.history.notify import check_notify, is_notify
 from dovetail.state.unreadable import KINDS_READ, find_doubts
 
 KINDS = {each.record.KIND for name in crds.PROVIDER_APIS for each in crds.list_definitions(name)}
+OWN_KINDS = {each.record.KIND for each in OWN}
 __all__ = ["find_unreadable", "is_checked", "list_complaints", "validate"]
 
 StrictOption = Annotated[bool, typer.Option("--strict", help="Let warnings fail, too.")]
@@ -48,10 +50,11 @@ def validate(
 ) -> None:
     """Check manifests and say what is wrong with them.
 
-    Checks NodePools, NodeClaims, NodeOverlays, EC2NodeClasses, KWOKNodeClasses and CapacityBuffers:
-    fields and values, the admission rules of the API server, and what the controller checks
-    later. Of the other kinds that the controller reads, such as Pods and Nodes, it names what cannot be
-    read: the controller would set the object aside. The Notify file of NOTIFY_FILE is checked as well.
+    Checks NodePools, NodeClaims, NodeOverlays, EC2NodeClasses, KWOKNodeClasses, CapacityBuffers,
+    SpendLimits and ZoneShifts: fields and values, the admission rules of the API server, and what the
+    controller checks later. Of the other kinds that the controller reads, such as Pods and Nodes, it names
+    what cannot be read: the controller would set the object aside. The Notify file of NOTIFY_FILE is
+    checked as well.
     Every complaint names its file and line. Kinds that the controller does not read are skipped. Nothing
     is sent anywhere.
     """
@@ -75,7 +78,8 @@ def validate(
 def is_checked(api_version: str, kind: str) -> bool:
     """True for our kinds, and for what looks like a slip in naming one of them."""
     group = api_version.partition("/")[0]
-    return any(kind == known.kind or group == known.group for known in KINDS)
+    ours = any((api_version, kind) == (known.api_version, known.kind) for known in OWN_KINDS)
+    return ours or any(kind == known.kind or group == known.group for known in KINDS)
 
 
 def _is_read(document: Document) -> bool:

@@ -15,12 +15,15 @@ from msgspec.structs import replace
 from dovetail.api.meta import Object, Record
 from dovetail.api.pod import Pod
 from dovetail.disruption.blocked_reason import BlockedReason
+from dovetail.scheduling.bad_objects import decide_without_bad_objects
 from dovetail.scheduling.model.annotations import strip_object, strip_pod, strip_pool
 from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.plan import Plan
 from dovetail.scheduling.model.snapshot import Snapshot, SnapshotPool, StateNode, Storage
 from dovetail.scheduling.model.snapshot_codec import encode_part
-from dovetail.scheduling.solve import THOROUGH, Effort, solve
+from dovetail.scheduling.solve import QUICK, THOROUGH, Effort, solve
+from dovetail.scheduling.spend import SpendCap
+from dovetail.scheduling.spend_plan import limit_plan
 from dovetail.scheduling.zone_bound import add_deferred_pods, defer_zone_bound_pods
 
 __all__ = ["DisruptionHold", "Situation", "decide_plan", "digest_situation"]
@@ -62,6 +65,8 @@ class Situation(Record, frozen=True):
     unseen: frozenset[str] = frozenset()
     spot_to_spot: bool = False
     holds: tuple[DisruptionHold, ...] = ()
+    # What spend limits allow now.
+    spend_caps: tuple[SpendCap, ...] = ()
 
     def with_snapshot(self, snapshot: Snapshot) -> Situation:
         """The same question about another snapshot."""
@@ -77,11 +82,28 @@ def decide_plan(
 ) -> Plan:
     """Where every waiting pod goes; pods that only a closed zone could take wait for it.
 
+    What spend limits leave no room for is held back last, whoever solves.
+
     `find_plan` solves instead of `solve`, for who shows a first plan while it looks for a better one.
     """
     snapshot, waiting = defer_zone_bound_pods(situation.snapshot, situation.closed_zones)
     plan = find_plan(snapshot) if find_plan is not None else solve(snapshot, effort, cache=cache)
+    if situation.spend_caps:
+        plan = _limit_spend(snapshot, plan, situation.spend_caps, cache)
     return add_deferred_pods(plan, waiting) if waiting else plan
+
+
+def _limit_spend(
+    snapshot: Snapshot, plan: Plan, caps: tuple[SpendCap, ...], cache: DecisionCache | None
+) -> Plan:
+    """The plan within these caps. Whatever the effort of the plan, tiers of it are solved with the same."""
+    used = DecisionCache() if cache is None else cache
+    limited, _ = decide_without_bad_objects(
+        snapshot,
+        lambda seen: limit_plan(seen, plan, caps, lambda asked: solve(asked, QUICK, cache=used), used),
+        used,
+    )
+    return limited
 
 
 class _PartDigests:

@@ -156,6 +156,7 @@ _FACTS = {
     "unseen": "NodePools that the last sweep did not reach",
     "spot_to_spot": "spot-to-spot consolidation",
     "holds": "holds",
+    "spend_caps": "spend limits",
 }
 _PARTS = {
     "pods": "pods that wait",

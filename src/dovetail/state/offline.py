@@ -25,6 +25,7 @@ from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.api.overlay import NodeOverlay
 from dovetail.api.pod import Pod
+from dovetail.api.spend_limit import SpendLimit
 from dovetail.api.zoneshift import ZoneShift
 from dovetail.errors import BadInput
 from dovetail.scheduling.model.capacity_buffers import build_virtual_pods, count_buffer_replicas
@@ -92,6 +93,7 @@ KINDS: Mapping[tuple[str, str], type[Object]] = {
         core.PersistentVolumeClaim,
         core.StorageClass,
         core.CSINode,
+        SpendLimit,
         ZoneShift,
     )
 } | {("autoscaling/v1", "HorizontalPodAutoscaler"): core.HorizontalPodAutoscaler}

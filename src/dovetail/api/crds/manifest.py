@@ -18,6 +18,7 @@ from dovetail.api.crds.nodepool import NODEPOOL
 from dovetail.api.crds.other_kinds import CAPACITYBUFFER, NODEOVERLAY, ZONESHIFT
 from dovetail.api.crds.patterns import QUANTITY
 from dovetail.api.crds.providers import PROVIDER_APIS, find_provider_api
+from dovetail.api.crds.spend_limit import SPENDLIMIT
 from dovetail.api.meta import Object
 from dovetail.api.quantity import Quantity
 from dovetail.api.schema.object_schema import Schema
@@ -115,7 +116,7 @@ def _node_at(root: dict[str, Any], path: str) -> dict[str, Any]:
 _CORE = (NODEPOOL, NODECLAIM, NODEOVERLAY, CAPACITYBUFFER)
 # The kinds of our own, which Karpenter does not have. Each is optional: one that is not installed has no
 # objects. A new one is a line here, followed by `make crds chart docs`.
-OWN: tuple[CrdDefinition, ...] = (ZONESHIFT,)
+OWN: tuple[CrdDefinition, ...] = (ZONESHIFT, SPENDLIMIT)
 
 
 def list_definitions(provider: str) -> tuple[CrdDefinition, ...]:
@@ -144,11 +145,11 @@ def is_own_kind(record: type[Object]) -> bool:
 
 
 def find_definition(api_version: str, kind: str, provider: str) -> CrdDefinition | None:
-    """What is installed under this name, if anything is."""
+    """What is installed under this name, if anything is; of our own kinds, what would be."""
     return next(
         (
             definition
-            for definition in list_definitions(provider)
+            for definition in (*list_definitions(provider), *OWN)
             if (definition.record.KIND.api_version, definition.record.KIND.kind) == (api_version, kind)
         ),
         None,
@@ -158,7 +159,7 @@ def find_definition(api_version: str, kind: str, provider: str) -> CrdDefinition
 @cache
 def build_schema(kind: str, provider: str) -> dict[str, Any]:
     """One kind's openAPIV3Schema, built once: to be read, not changed."""
-    (definition,) = (d for d in list_definitions(provider) if d.record.KIND.kind == kind)
+    (definition,) = (d for d in (*list_definitions(provider), *OWN) if d.record.KIND.kind == kind)
     return build_structural_schema(definition, provider)
 
 

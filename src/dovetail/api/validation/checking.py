@@ -18,12 +18,14 @@ from dovetail.api.crds import (
     find_schema,
     list_definitions,
 )
+from dovetail.api.crds.manifest import OWN
 from dovetail.api.manifests import Severity
 from dovetail.api.nodepool import NodePool
 from dovetail.api.overlay import NodeOverlay
 from dovetail.api.quantity import BadQuantity, Quantity
 from dovetail.api.schema.nodes import MISSING
 from dovetail.api.schema.validation import is_same_json
+from dovetail.api.spend_limit import SpendLimit, find_spend_problems
 from dovetail.api.validation.advice import advice_about
 from dovetail.api.validation.complaint import Complaint, field_path
 from dovetail.api.validation.runtime import runtime_complaints, runtime_complaints_overlay
@@ -51,7 +53,7 @@ def admission_complaints(kind: str, new: Any, old: Any, provider: str) -> tuple[
     broken = _list_broken_paths(shape) + (
         () if old is MISSING else _list_broken_paths(schema_complaints(schema, old))
     )
-    (definition,) = (d for d in list_definitions(provider) if d.record.KIND.kind == kind)
+    (definition,) = (d for d in (*list_definitions(provider), *OWN) if d.record.KIND.kind == kind)
     return shape + tuple(
         complaint
         for rule in definition.rules_of(provider)
@@ -178,7 +180,7 @@ def _is_object_name(name: Any) -> bool:
 def _check_runtime(
     document: Mapping[str, Any], definition: CrdDefinition, provider: str
 ) -> tuple[Complaint, ...]:
-    if definition.record not in (NodePool, NodeOverlay):
+    if definition.record not in (NodePool, NodeOverlay, SpendLimit):
         return ()
     try:
         record = msgspec.convert(
@@ -188,6 +190,8 @@ def _check_runtime(
         return (Complaint("spec", f"cannot be read: {error}", "runtime"),)
     if isinstance(record, NodePool):
         return runtime_complaints(record, find_provider_api(provider).labels)
+    if isinstance(record, SpendLimit):
+        return tuple(Complaint(path, why, "spend-limit") for path, why in find_spend_problems(record.spec))
     assert isinstance(record, NodeOverlay)  # the only other record let through above
     return runtime_complaints_overlay(record, find_provider_api(provider).labels)
 

@@ -119,7 +119,7 @@ class Plan(Record, frozen=True):
     same pods with the hard rules alone, and `bound_as_asked` with preferences kept; 0 when unknown.
     `proven_pods` is how many pods that floor is about. `zones` counts the pods that waited by the zone
     they are bound for, as `count_pending_by_zone` names them. `set_aside` are the objects that nothing could
-    be decided with.
+    be decided with. `spend_held` names the pods that each spend limit holds, or would hold if it only warns.
     """
 
     new_nodes: tuple[PlannedNode, ...] = ()
@@ -135,6 +135,7 @@ class Plan(Record, frozen=True):
     proven_pods: int = 0
     zones: Mapping[str, int] = {}
     set_aside: tuple[SetAside, ...] = ()
+    spend_held: Mapping[str, tuple[str, ...]] = {}
 
     @property
     def price(self) -> float:

@@ -43,6 +43,7 @@ class Reason(StrEnum):
     MIN_VALUES = "too few kinds of instance are left"
     RESERVED = "the reserved capacity is spoken for"
     DEVICES = "no suitable devices"
+    SPEND = "a spend limit is reached"
     TIME = "time ran out"
 
 

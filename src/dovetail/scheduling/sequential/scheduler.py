@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
+from dovetail.api.labels import HOSTNAME
 from dovetail.api.pod import Pod
 from dovetail.scheduling.model import state_node
 from dovetail.scheduling.model.decision_cache import DecisionCache
-from dovetail.scheduling.model.instance_type_table import TypeTableCache, iterate_bits
+from dovetail.scheduling.model.instance_type_table import TypeTableCache, build_mask, iterate_bits
 from dovetail.scheduling.model.nodeclaim_template import (
     NodeClaimTemplate,
     build_templates,
@@ -22,6 +23,7 @@ from dovetail.scheduling.model.nodeclaim_template import (
     uses_devices,
 )
 from dovetail.scheduling.model.nodepool_limits import NodePoolLimits
+from dovetail.scheduling.model.plan import PlannedNode
 from dovetail.scheduling.model.pod_shapes import SchedulingShape, SchedulingShapes
 from dovetail.scheduling.model.reasons import Reason
 from dovetail.scheduling.model.snapshot import Snapshot
@@ -231,6 +233,27 @@ class SequentialScheduler:
             return NoFit(Reason.LIMIT)
         types = self.limits.filter_types(template.pool, template.table, template.types)
         return NewNode(len(self.new_nodes), template, types) if types else NoFit(Reason.LIMIT)
+
+    def open_node(self, planned: PlannedNode, pods: Iterable[Pod]) -> None:
+        """Make a node as it was planned before and put these pods there, as far as it still takes them."""
+        template = next(each for each in self.templates if each.pool == planned.pool)
+        index = template.table.index
+        types = build_mask((index[name] for name in planned.instance_types), len(template.table.types))
+        claim = NewNode(len(self.new_nodes), template, types & template.types)
+        host = claim.requirements[HOSTNAME]
+        claim.requirements = planned.requirements.replace_key(HOSTNAME, host)
+        for pod in pods:
+            shape: SchedulingShape | None = self.shapes.find_shape(pod)
+            while shape is not None:
+                self.topology.find_constraints(shape)
+                found, option = self._check_new_node(claim, pod, shape, new=not claim.pods)
+                if not isinstance(found, NoFit):
+                    self._add_pod(pod, shape, claim, found, option)
+                    break
+                shape = shape.relax()
+        if claim.pods:
+            self._record_new_node(claim)
+            self.progress += 1
 
     def _record_new_node(self, claim: NewNode) -> None:
         self.new_nodes.append(claim)

@@ -1,0 +1,525 @@
+"""Spend limits: what NodePools cost against what they may cost, and how far one more node would exceed it.
+
+A node counts at its own price once it is launched, and until then at the dearest price that its NodeClaim may
+be launched at, whether or not that offering can be had just now: a launch that finds spot capacity refused
+goes on to the next. So dollars an hour exceed a limit by nothing but a move of prices. Nodes that are
+terminating no longer count, so that a replacement can be bought for what they lose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from math import inf, isfinite, isinf
+
+from msgspec.structs import replace
+
+from dovetail.api import labels
+from dovetail.api.meta import LabelSelector, Record
+from dovetail.api.nodepool import NodePool
+from dovetail.api.quantity import Quantity
+from dovetail.api.spend_limit import (
+    LISTED,
+    WARN,
+    BadSpendLimit,
+    SpendLimit,
+    find_month,
+    find_spend_problems,
+    find_window,
+    parse_dollars,
+    read_overlap,
+    read_time_zone,
+)
+from dovetail.scheduling.bill import PriceList, bill_nodes
+from dovetail.scheduling.model import state_node as views
+from dovetail.scheduling.model.decision_cache import DecisionCache
+from dovetail.scheduling.model.instance_types import InstanceType, check_min_values
+from dovetail.scheduling.model.label_selectors import matches_selector
+from dovetail.scheduling.model.plan import PlannedNode
+from dovetail.scheduling.model.reasons import Reason
+from dovetail.scheduling.model.requirements import Requirements
+from dovetail.scheduling.model.resources import Nano, convert_to_nano
+from dovetail.scheduling.model.snapshot import Snapshot, StateNode
+
+__all__ = [
+    "LEAST_TYPES",
+    "PoolSpend",
+    "PricedNode",
+    "SpendCap",
+    "SpendExcess",
+    "SpendRoom",
+    "build_caps",
+    "compute_spend",
+    "find_worst_price",
+    "narrow_node",
+    "price_node",
+    "sum_spend",
+]
+
+# A NodeClaim under a limit lists types up to this many times the expected price, and so many in any case.
+DEAREST, LEAST_TYPES = 1.5, 15
+# Prices are sums of floats: what exceeds a limit by less than this does not exceed it.
+DUST = 1e-9
+
+
+class SpendCap(Record, frozen=True):
+    """What one SpendLimit allows at a moment: the numbers of its active window, or its own.
+
+    It holds nothing that moves while money is spent, so that two looks at a cluster have equal caps.
+    """
+
+    limit: str
+    # The NodePools it is about, by name; all of them where `every`.
+    pools: tuple[str, ...] = ()
+    every: bool = False
+    hourly: float | None = None
+    nodes: int | None = None
+    resources: Mapping[str, Quantity] = {}
+    # The month whose dollars are spent, and how many these were.
+    month: str = ""
+    monthly: float = 0.0
+    listed: bool = False
+    warn: bool = False
+    overlap: float = 0.0
+    unmanaged: bool = False
+    # Pods of this priority are not held.
+    priority: int | None = None
+    window: str = ""
+    # Why it cannot be read; then it holds every new node of its NodePools.
+    problem: str = ""
+
+    def covers(self, pool: str) -> bool:
+        """Whether it is about nodes of this NodePool."""
+        return self.every or pool in self.pools
+
+
+def build_caps(
+    limits: Iterable[SpendLimit], pools: Iterable[NodePool], now: datetime
+) -> tuple[SpendCap, ...]:
+    """What every limit allows now, by name."""
+    known = tuple(pools)
+    return tuple(_build_cap(each, known, now) for each in sorted(limits, key=lambda each: each.name))
+
+
+def _build_cap(limit: SpendLimit, pools: Sequence[NodePool], now: datetime) -> SpendCap:
+    spec = limit.spec
+    chosen = spec.node_pools
+    selected = bool(chosen.names or chosen.match_labels or chosen.match_expressions)
+    wanted = LabelSelector(match_labels=chosen.match_labels, match_expressions=chosen.match_expressions)
+    names = chosen.names or tuple(each.name for each in pools if matches_selector(wanted, each.labels))
+    plain = SpendCap(
+        limit=limit.name,
+        pools=tuple(sorted(set(names))) if selected else (),
+        every=not selected,
+        unmanaged=spec.include_unmanaged,
+        listed=spec.basis == LISTED,
+        overlap=read_overlap(spec),
+        priority=spec.priority_at_least,
+        warn=spec.mode == WARN,
+    )
+    problem = next((f"{path}: {why}" for path, why in find_spend_problems(spec)), "")
+    return replace(plain, problem=problem) if problem else _add_numbers(plain, limit, now)
+
+
+def _add_numbers(cap: SpendCap, limit: SpendLimit, now: datetime) -> SpendCap:
+    spec = limit.spec
+    window = find_window(spec, now)
+
+    def choose(name: str) -> str | None:
+        own = getattr(window, name) if window is not None else None
+        found: str | None = own if own is not None else getattr(spec, name)
+        return found
+
+    hourly, monthly = choose("hourly"), choose("monthly")
+    nodes = window.nodes if window is not None and window.nodes is not None else spec.nodes
+    resources = window.resources if window is not None and window.resources is not None else spec.resources
+    mode = (window.mode if window is not None else None) or spec.mode
+    most = parse_dollars(monthly) if monthly is not None else inf
+    spent = _read_month_spent(limit, now)
+    return replace(
+        cap,
+        hourly=parse_dollars(hourly) if hourly is not None else None,
+        nodes=nodes,
+        resources=resources or {},
+        month=find_month(now, read_time_zone(spec.time_zone))[0] if spent >= most else "",
+        monthly=most if spent >= most else 0.0,
+        warn=mode == WARN,
+        window=str(window) if window is not None else "",
+    )
+
+
+def _read_month_spent(limit: SpendLimit, now: datetime) -> float:
+    """What the status says of this month; nothing where it speaks of another, or of none."""
+    month = limit.status.month
+    if month is None or month.of != find_month(now, read_time_zone(limit.spec.time_zone))[0]:
+        return 0.0
+    try:
+        return parse_dollars(month.spent)
+    except BadSpendLimit:
+        return 0.0
+
+
+# What there is
+
+
+@dataclass(frozen=True, slots=True)
+class _NodeSpend:
+    """One node: its price by the list and what is left of it to pay, or that nobody knows."""
+
+    pool: str
+    name: str
+    listed: float
+    effective: float
+    in_flight: bool
+    terminating: bool
+    capacity: Nano
+
+
+@dataclass(slots=True)
+class PoolSpend:
+    """The nodes of one NodePool that count, in sum; `terminating` is the price of those that do not."""
+
+    listed: float = 0.0
+    effective: float = 0.0
+    listed_in_flight: float = 0.0
+    effective_in_flight: float = 0.0
+    terminating: float = 0.0
+    nodes: int = 0
+    capacity: Nano = field(default_factory=dict)
+    # Launched nodes whose price nobody knows.
+    unpriced: list[str] = field(default_factory=list)
+
+    def add_node(self, node: _NodeSpend) -> None:
+        if node.terminating:
+            self.terminating += node.effective if isfinite(node.effective) else 0.0
+            return
+        self.nodes += 1
+        for name, amount in node.capacity.items():
+            self.capacity[name] = self.capacity.get(name, 0) + amount
+        if not isfinite(node.listed):
+            self.unpriced.append(node.name)
+        elif node.in_flight:
+            self.listed_in_flight += node.listed
+            self.effective_in_flight += node.effective
+        else:
+            self.listed += node.listed
+            self.effective += node.effective
+
+    def add_pool(self, other: PoolSpend) -> None:
+        self.listed += other.listed
+        self.effective += other.effective
+        self.listed_in_flight += other.listed_in_flight
+        self.effective_in_flight += other.effective_in_flight
+        self.terminating += other.terminating
+        self.nodes += other.nodes
+        self.unpriced += other.unpriced
+        for name, amount in other.capacity.items():
+            self.capacity[name] = self.capacity.get(name, 0) + amount
+
+
+class _SpendBook:
+    """What nodes cost, looked at again and again: only those that changed are priced anew."""
+
+    def __init__(self) -> None:
+        self._entries: dict[int, tuple[StateNode, _NodeSpend]] = {}
+        self._catalogs: tuple[tuple[InstanceType, ...], ...] = ()
+        self._pools: dict[str, int] = {}
+        self._prices = PriceList((), {})
+
+    def sum_pools(self, snapshot: Snapshot) -> dict[str, PoolSpend]:
+        """By NodePool; nodes of none under the empty name."""
+        pools = {pool.name: pool.catalog for pool in snapshot.pools}
+        if pools != self._pools or snapshot.catalogs != self._catalogs:
+            self._catalogs, self._pools = snapshot.catalogs, pools
+            self._prices, self._entries = PriceList.from_snapshot(snapshot), {}
+        known, entries = self._entries, dict[int, tuple[StateNode, _NodeSpend]]()
+        found: dict[str, PoolSpend] = {}
+        for state in snapshot.nodes:
+            # The entry holds its state, so that no other object can have the same id.
+            entry = known.get(id(state)) or (state, self._price_state(state, snapshot))
+            entries[id(state)] = entry
+            found.setdefault(entry[1].pool, PoolSpend()).add_node(entry[1])
+        self._entries = entries
+        return found
+
+    def _price_state(self, state: StateNode, snapshot: Snapshot) -> _NodeSpend:
+        pool, name, claim = views.read_pool_name(state), views.read_name(state), state.claim
+        terminating, capacity = views.is_deleting(state), views.read_capacity(state)
+        if claim is None:
+            price = self._prices.find_price(pool, views.read_labels(state)) or 0.0
+            return _NodeSpend("", name, price, price, False, terminating, capacity)
+        if not claim.status.provider_id or labels.INSTANCE_TYPE not in views.read_labels(state):
+            requirements = Requirements.from_expressions(claim.spec.requirements)
+            types = _list_possible_types(snapshot, pool, requirements)
+            price = find_worst_price(types, requirements, snapshot)
+            largest = _find_largest(types) or capacity
+            return _NodeSpend(pool, name, price, price, True, terminating, largest)
+        lines = bill_nodes((state,), self._prices).lines
+        listed, effective = (lines[0].listed, lines[0].effective) if lines else (inf, inf)
+        return _NodeSpend(pool, name, listed, effective, False, terminating, capacity)
+
+
+def compute_spend(snapshot: Snapshot, cache: DecisionCache) -> dict[str, PoolSpend]:
+    """What every NodePool's nodes come to; nodes of none under the empty name."""
+    return cache.get_part(_SpendBook).sum_pools(snapshot)
+
+
+def sum_spend(cap: SpendCap, spent: Mapping[str, PoolSpend]) -> PoolSpend:
+    """What counts against one limit."""
+    total = PoolSpend()
+    for pool, each in spent.items():
+        if cap.covers(pool) if pool else cap.unmanaged:
+            total.add_pool(each)
+    return total
+
+
+def _list_possible_types(snapshot: Snapshot, pool: str, requirements: Requirements) -> list[InstanceType]:
+    """What a NodeClaim could become: of its NodePool's catalogue, or of all where that is not known."""
+    own = [each for each in snapshot.pools if each.name == pool and each.catalog >= 0]
+    catalogs = [snapshot.list_types(each) for each in own] or list(snapshot.catalogs)
+    found = {each.name: each for types in reversed(catalogs) for each in types}
+    return [each for each in found.values() if _allows_type(requirements, each)]
+
+
+def _allows_type(requirements: Requirements, each: InstanceType) -> bool:
+    if each.name not in requirements[labels.INSTANCE_TYPE]:
+        return False
+    known = each.requirements.by_key
+    return all(bool(values & known[key]) for key, values in requirements.by_key.items() if key in known)
+
+
+def _find_largest(types: Iterable[InstanceType]) -> Nano:
+    """Of each resource the most that any of these types has; itself one node."""
+    found: Nano = {}
+    for each in types:
+        for name, amount in convert_to_nano(each.capacity).items():
+            found[name] = max(amount, found.get(name, 0))
+    return found | {labels.NODES: views.ONE_NODE} if found else found
+
+
+def find_worst_price(types: Iterable[InstanceType], requirements: Requirements, snapshot: Snapshot) -> float:
+    """The dearest offering that a launch by these requirements could end in; infinite if none is known.
+
+    Offerings that cannot be had now count: by the time of the launch they may be all there is.
+    """
+    known = snapshot.options.flavour.well_known
+    prices = [
+        offering.price
+        for each in types
+        for offering in each.offerings
+        if requirements.is_compatible(offering.requirements, known)
+    ]
+    return max(prices, default=inf)
+
+
+# What is to come
+
+
+@dataclass(frozen=True, slots=True)
+class PricedNode:
+    """A planned node, the dearest price its claim may be launched at, and the largest it may become."""
+
+    node: PlannedNode
+    price: float
+    capacity: Nano
+
+
+def price_node(snapshot: Snapshot, node: PlannedNode) -> PricedNode:
+    """The node with what it counts against limits until it is launched."""
+    requirements = node.ordered if node.instance_types else node.requirements
+    types = _list_possible_types(snapshot, node.pool, requirements)
+    return PricedNode(node, find_worst_price(types, requirements, snapshot), _find_largest(types))
+
+
+def narrow_node(
+    snapshot: Snapshot, node: PlannedNode, most: float = inf, least: int = LEAST_TYPES
+) -> PlannedNode:
+    """The node without types and capacity types that are much dearer than expected, or than `most`.
+
+    The `least` cheapest types stay, and as many as minValues asks for; what is expected always stays.
+    """
+    if isinf(node.price) or not node.instance_types:
+        return node
+    dearest = max(min(node.price * DEAREST, most), node.price) + DUST
+    by_name = {each.name: each for each in _list_possible_types(snapshot, node.pool, node.ordered)}
+    types = [by_name[name] for name in node.instance_types if name in by_name]
+    narrowed = replace(node, capacity_types=_narrow_capacity_types(snapshot, node, types, dearest))
+    prices = [find_cheapest_price(each, narrowed.ordered, snapshot) for each in types]
+    wanted = {at for at, price in enumerate(prices) if price <= dearest}
+    order = sorted(range(len(types)), key=lambda at: (prices[at], at))
+    for at in order:
+        kept = [types[each] for each in sorted(wanted)]
+        if len(kept) >= least and check_min_values(kept, node.requirements).met:
+            break
+        wanted.add(at)
+    return replace(narrowed, instance_types=tuple(types[at].name for at in sorted(wanted)))
+
+
+def _narrow_capacity_types(
+    snapshot: Snapshot, node: PlannedNode, types: Sequence[InstanceType], dearest: float
+) -> tuple[str, ...]:
+    """The capacity types in which one of these instance types costs no more than this."""
+    least = node.requirements[labels.CAPACITY_TYPE].min_values or 1
+    if len(node.capacity_types) <= least:
+        return node.capacity_types
+    prices = {
+        name: min(
+            (
+                find_cheapest_price(each, replace(node, capacity_types=(name,)).ordered, snapshot)
+                for each in types
+            ),
+            default=inf,
+        )
+        for name in node.capacity_types
+    }
+    order = sorted(prices, key=lambda name: (name != node.capacity_type, prices[name]))
+    kept = {name for at, name in enumerate(order) if at < least or prices[name] <= dearest}
+    return tuple(sorted(kept))
+
+
+def find_cheapest_price(each: InstanceType, requirements: Requirements, snapshot: Snapshot) -> float:
+    """The cheapest offering of a type that can be had by these requirements."""
+    known = snapshot.options.flavour.well_known
+    return min(
+        (
+            offering.price
+            for offering in each.offerings
+            if offering.available and requirements.is_compatible(offering.requirements, known)
+        ),
+        default=inf,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SpendExcess:
+    """Which limit a node would exceed, and by how much, as a sentence."""
+
+    limit: str
+    told: str
+
+    def __str__(self) -> str:
+        return f"{Reason.SPEND}: {self.told}"
+
+
+class SpendRoom:
+    """What is left of every limit while nodes are taken one after another."""
+
+    def __init__(self, caps: Sequence[SpendCap], spent: Mapping[str, PoolSpend]) -> None:
+        self._caps = [(cap, sum_spend(cap, spent)) for cap in caps]
+        self._unpriced = {pool: each.unpriced for pool, each in spent.items() if each.unpriced}
+
+    def covers(self, pool: str) -> bool:
+        """Whether any of the limits is about this NodePool."""
+        return any(cap.covers(pool) for cap, _ in self._caps)
+
+    def find_excess(self, priced: PricedNode, priority: float = -inf) -> SpendExcess | None:
+        """The first limit that leaves no room for the node, by name."""
+        for cap, used in self._caps:
+            if not cap.covers(priced.node.pool):
+                continue
+            if cap.priority is not None and priority >= cap.priority:
+                continue
+            told = _explain_closed(cap, priced, self._unpriced) or _explain_excess(cap, used, priced)
+            if told:
+                return SpendExcess(cap.limit, told)
+        return None
+
+    def find_overlap_excess(self, priced: PricedNode, replaced: float) -> SpendExcess | None:
+        """The first limit that a dearer replacement would exceed by more than its overlap allows.
+
+        What is replaced runs on for a while, and so do nodes that are terminating: they count here.
+        """
+        for cap, used in self._caps:
+            if not cap.covers(priced.node.pool) or priced.price <= replaced + DUST:
+                continue
+            told = _explain_closed(cap, priced, self._unpriced)
+            if not told and cap.hourly is not None:
+                standing = _sum_dollars(cap, used) + used.terminating
+                most = cap.hourly * (1 + cap.overlap)
+                told = _explain_dollars(cap, standing, priced.price, most)
+            if told:
+                return SpendExcess(cap.limit, told)
+        return None
+
+    def charge_node(self, priced: PricedNode) -> None:
+        """Count one more node as ordered."""
+        price = priced.price if isfinite(priced.price) else 0.0
+        for cap, used in self._caps:
+            if cap.covers(priced.node.pool):
+                used.nodes += 1
+                used.listed_in_flight += price
+                used.effective_in_flight += price
+                for name, amount in priced.capacity.items():
+                    used.capacity[name] = used.capacity.get(name, 0) + amount
+
+
+def _sum_dollars(cap: SpendCap, used: PoolSpend) -> float:
+    if cap.listed:
+        return used.listed + used.listed_in_flight
+    return used.effective + used.effective_in_flight
+
+
+def _explain_closed(cap: SpendCap, priced: PricedNode, unpriced: Mapping[str, Sequence[str]]) -> str:
+    """Why the limit lets nothing be bought at all, whatever it costs; empty where it does."""
+    if cap.problem:
+        return (
+            f"SpendLimit {cap.limit} cannot be read ({cap.problem}), so nothing is bought for its NodePools"
+        )
+    if cap.month:
+        most = _format_dollars(cap.monthly)
+        return f"SpendLimit {cap.limit} allows {most} in {cap.month}{_tell_window(cap)}, and these are spent"
+    if cap.hourly is None:
+        return ""
+    pool = priced.node.pool
+    if pool in unpriced:
+        return (
+            f"SpendLimit {cap.limit} counts dollars, and nobody knows the price of node {unpriced[pool][0]} "
+            f"of NodePool {pool}"
+        )
+    if not isfinite(priced.price):
+        return f"SpendLimit {cap.limit} counts dollars, and nobody knows the price of a new node of {pool}"
+    return ""
+
+
+def _explain_excess(cap: SpendCap, used: PoolSpend, priced: PricedNode) -> str:
+    """How the node would exceed the limit's numbers; empty where it would not."""
+    if cap.hourly is not None:
+        told = _explain_dollars(cap, _sum_dollars(cap, used), priced.price, cap.hourly)
+        if told:
+            return told
+    if cap.nodes is not None and used.nodes + 1 > cap.nodes:
+        many = used.nodes + 1 - cap.nodes
+        return (
+            f"SpendLimit {cap.limit} allows {cap.nodes} nodes{_tell_window(cap)}, and this is {many} too many"
+        )
+    for name, most in cap.resources.items():
+        need, have = priced.capacity.get(name, 0), used.capacity.get(name, 0)
+        over = have + need - most.nano
+        if need and over > 0:
+            return (
+                f"SpendLimit {cap.limit} allows {most} of {name}{_tell_window(cap)}, "
+                f"{Quantity(have)} are there or ordered, and one more node may have {Quantity(need)}: "
+                f"{Quantity(over)} too many"
+            )
+    return ""
+
+
+def _explain_dollars(cap: SpendCap, standing: float, price: float, most: float) -> str:
+    over = standing + price - most
+    if over <= DUST:
+        return ""
+    return (
+        f"SpendLimit {cap.limit} allows {_format_dollars(most)} an hour{_tell_window(cap)}, "
+        f"{_format_dollars(standing)} are spent or ordered, and one more node costs up to "
+        f"{_format_dollars(price)}: {_format_dollars(over)} too much"
+    )
+
+
+def _tell_window(cap: SpendCap) -> str:
+    return f" in its window {cap.window}" if cap.window else ""
+
+
+def _format_dollars(amount: float) -> str:
+    """Cents, or as many digits as a small amount needs."""
+    return f"${amount:,.2f}" if amount >= 0.01 or not amount else f"${amount:.2g}"

@@ -1,0 +1,301 @@
+"""The last step of planning: a plan cut down to what spend limits allow.
+
+    narrow    claims of limited NodePools lose types and capacity types far dearer than expected
+    take      nodes in order (highest pod priority, longest waiting pod, dollars per pod) while there is room
+    tiers     where not all fit, pods of high priority are planned by themselves before the others
+    refill    pods that were left out are planned once more, onto nodes that are there or were taken
+    hold      whoever is still without a place is deferred, with the limit, its window and what is missing
+
+Without limits, and with limits that all nodes fit into, the plan stays what it was but for narrower claims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf, isfinite
+
+from msgspec.structs import replace
+
+from dovetail.api.labels import CAPACITY_TYPE
+from dovetail.api.pod import Pod
+from dovetail.scheduling.model.decision_cache import DecisionCache
+from dovetail.scheduling.model.plan import Plan, PlannedNode
+from dovetail.scheduling.model.reasons import Decision, NodeReason, Reason
+from dovetail.scheduling.model.requirements import Values
+from dovetail.scheduling.model.snapshot import Snapshot
+from dovetail.scheduling.postprocess import apply_plan
+from dovetail.scheduling.sequential.results import build_plan
+from dovetail.scheduling.sequential.scheduler import SequentialScheduler
+from dovetail.scheduling.spend import (
+    PoolSpend,
+    PricedNode,
+    SpendCap,
+    SpendExcess,
+    SpendRoom,
+    compute_spend,
+    narrow_node,
+    price_node,
+)
+
+__all__ = ["limit_plan"]
+
+FindPlan = Callable[[Snapshot], Plan]
+# So many levels of priority are planned one after another; those below are planned together.
+MOST_TIERS = 4
+
+
+def limit_plan(
+    snapshot: Snapshot, plan: Plan, caps: Sequence[SpendCap], find_plan: FindPlan, cache: DecisionCache
+) -> Plan:
+    """The plan within these caps: the very same where none of them covers a node of it."""
+    if not any(cap.covers(node.pool) for cap in caps for node in plan.new_nodes):
+        return plan
+    spent = compute_spend(snapshot, cache)
+    enforced = [cap for cap in caps if not cap.warn]
+    cut = _PlanCut(snapshot, enforced, spent)
+    if enforced:
+        plan = cut.narrow_nodes(plan)
+        taken = {node.name: node for node in cut.take_nodes(plan.new_nodes)}
+        if len(taken) < len(plan.new_nodes):
+            plan = cut.plan_again(plan, find_plan, cache)
+        else:
+            plan = replace(plan, new_nodes=tuple(taken[node.name] for node in plan.new_nodes))
+    warned = [cap for cap in caps if cap.warn]
+    return _add_warnings(snapshot, plan, warned, spent) if warned else plan
+
+
+@dataclass(slots=True)
+class _Wait:
+    """Since when a pod waits, and its priority; room for a capacity buffer has the least."""
+
+    priority: float
+    since: float
+
+
+class _Order:
+    """Which of two planned nodes comes first."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._waits: dict[str, _Wait] = {}
+        for pod in (*snapshot.pods, *snapshot.moving):
+            self._waits[pod.full_name] = _Wait(read_priority(pod), _read_since(pod))
+        for pod in snapshot.virtual:
+            self._waits[pod.full_name] = _Wait(-inf, inf)
+
+    def find_priority(self, node: PlannedNode) -> float:
+        """The highest priority of the node's pods."""
+        return max((self._waits[name].priority for name in node.pods if name in self._waits), default=-inf)
+
+    def build_key(self, node: PlannedNode) -> tuple[float, float, float, str]:
+        since = min((self._waits[name].since for name in node.pods if name in self._waits), default=inf)
+        price = node.price if isfinite(node.price) else inf
+        return -self.find_priority(node), since, price / max(1, len(node.pods)), node.name
+
+    def build_pod_key(self, name: str) -> tuple[float, float, str]:
+        wait = self._waits[name]
+        return -wait.priority, wait.since, name
+
+
+def read_priority(pod: Pod) -> float:
+    """The pod's priority as its class gave it; 0 without one."""
+    return float(pod.spec.priority or 0)
+
+
+def _read_since(pod: Pod) -> float:
+    created = pod.metadata.creation_timestamp
+    return created.timestamp() if created is not None else 0.0
+
+
+@dataclass(slots=True)
+class _Held:
+    """Why pods wait: the node that was planned for each, and the limit that has no room for it."""
+
+    by_pod: dict[str, tuple[str, SpendExcess]] = field(default_factory=dict)
+
+    def add_node(self, node: PlannedNode, excess: SpendExcess) -> None:
+        self.by_pod.update(dict.fromkeys(node.pods, (node.pool, excess)))
+
+
+class _PlanCut:
+    """One plan that is cut to what the caps allow."""
+
+    def __init__(self, snapshot: Snapshot, caps: Sequence[SpendCap], spent: Mapping[str, PoolSpend]) -> None:
+        self._snapshot = snapshot
+        self._caps = caps
+        self._spent = spent
+        self._order = _Order(snapshot)
+        self._room = SpendRoom(caps, spent)
+        self._held = _Held()
+        self._narrowed: dict[object, tuple[PlannedNode, PricedNode]] = {}
+
+    def narrow_nodes(self, plan: Plan) -> Plan:
+        """The plan with narrower claims in limited NodePools."""
+        return replace(plan, new_nodes=tuple(self._narrow_node(node) for node in plan.new_nodes))
+
+    def _narrow_node(self, node: PlannedNode) -> PlannedNode:
+        return self._price_narrowed(node).node if self._room.covers(node.pool) else node
+
+    def _price_narrowed(self, node: PlannedNode) -> PricedNode:
+        """The narrowed node and its price; nodes of one batch are mostly alike."""
+        key = node.pool, node.instance_types, node.capacity_types, node.price, str(node.requirements)
+        known = self._narrowed.get(key)
+        if known is None:
+            narrow = narrow_node(self._snapshot, node)
+            known = self._narrowed[key] = narrow, price_node(self._snapshot, narrow)
+        like, priced = known
+        own = replace(node, instance_types=like.instance_types, capacity_types=like.capacity_types)
+        return PricedNode(own, priced.price, priced.capacity)
+
+    def take_nodes(self, nodes: Iterable[PlannedNode]) -> list[PlannedNode]:
+        """Those of the nodes that limits have room for, the most important first; the others are held."""
+        taken: list[PlannedNode] = []
+        for node in sorted(nodes, key=self._order.build_key):
+            if not self._room.covers(node.pool):
+                taken.append(node)
+                continue
+            priced, excess = self._fit_node(node)
+            if excess is not None:
+                self._held.add_node(node, excess)
+                continue
+            self._room.charge_node(priced)
+            taken.append(priced.node)
+        return taken
+
+    def _fit_node(self, node: PlannedNode) -> tuple[PricedNode, SpendExcess | None]:
+        """The node as limits have room for it, with fewer types if it takes that; or why they have none."""
+        priority = self._order.find_priority(node)
+        priced = price_node(self._snapshot, node)
+        excess = self._room.find_excess(priced, priority)
+        if excess is None:
+            return priced, None
+        cheap = price_node(self._snapshot, narrow_node(self._snapshot, node, least=1))
+        excess = self._room.find_excess(cheap, priority)
+        return cheap, excess
+
+    def _start_over(self) -> None:
+        self._room = SpendRoom(self._caps, self._spent)
+
+    def plan_again(self, plan: Plan, find_plan: FindPlan, cache: DecisionCache) -> Plan:
+        """The most important pods first, each tier onto what those before it took."""
+        tiers = self._list_tiers(plan)
+        taken = self._take_tiers(tiers, find_plan) if len(tiers) > 1 else self._take_again(plan)
+        made = self._refill(taken, plan, cache)
+        self._start_over()
+        return self._merge(plan, made, self.take_nodes(made.new_nodes))
+
+    def _take_again(self, plan: Plan) -> list[PlannedNode]:
+        self._start_over()
+        return self.take_nodes(plan.new_nodes)
+
+    def _list_tiers(self, plan: Plan) -> list[tuple[float, ...]]:
+        """The priorities of pods that have a place in the plan, the highest first, the last ones together."""
+        placed = {name for node in plan.new_nodes for name in node.pods}
+        placed |= {name for names in plan.existing.values() for name in names}
+        levels = {
+            read_priority(pod)
+            for pod in (*self._snapshot.pods, *self._snapshot.moving)
+            if pod.full_name in placed
+        }
+        if any(pod.full_name in placed for pod in self._snapshot.virtual):
+            levels.add(-inf)
+        order = sorted(levels, reverse=True)
+        first: list[tuple[float, ...]] = [(level,) for level in order[: MOST_TIERS - 1]]
+        rest = tuple(order[MOST_TIERS - 1 :])
+        return [*first, rest] if rest else first
+
+    def _take_tiers(self, tiers: Sequence[tuple[float, ...]], find_plan: FindPlan) -> list[PlannedNode]:
+        self._start_over()
+        taken: list[PlannedNode] = []
+        world = replace(self._snapshot, pods=(), moving=(), virtual=())
+        for levels in tiers:
+            pods = [pod for pod in self._snapshot.pods if read_priority(pod) in levels]
+            moving = [pod for pod in self._snapshot.moving if read_priority(pod) in levels]
+            virtual = self._snapshot.virtual if -inf in levels else ()
+            asked = replace(world, pods=tuple(pods), moving=tuple(moving), virtual=virtual)
+            found = find_plan(asked)
+            nodes = [
+                replace(self._narrow_node(node), name=f"{node.pool}/{len(taken)}-{at}")
+                for at, node in enumerate(found.new_nodes)
+            ]
+            more = self.take_nodes(nodes)
+            taken += more
+            world = apply_plan(asked, replace(found, new_nodes=tuple(more)))
+        return taken
+
+    def _refill(self, taken: Sequence[PlannedNode], plan: Plan, cache: DecisionCache) -> Plan:
+        """All pods again, one by one: those of taken nodes there, the others wherever there is room."""
+        run = SequentialScheduler(self._snapshot, cache=cache)
+        pods = {pod.full_name: pod for pod in run.batch}
+        for node in taken:
+            capacity_types = Values(
+                frozenset(node.capacity_types), min_values=node.requirements[CAPACITY_TYPE].min_values
+            )
+            run.open_node(
+                replace(node, requirements=node.requirements.replace_key(CAPACITY_TYPE, capacity_types)),
+                [pods[name] for name in node.pods if name in pods],
+            )
+        run.templates = []
+        everyone, lost = run.batch, plan.left_out
+        run.batch = [
+            pod for pod in everyone if pod.full_name not in run.placements and pod.full_name not in lost
+        ]
+        order = sorted((pod.full_name for pod in run.batch), key=self._order.build_pod_key)
+        run.schedule_all(order, None)
+        run.batch = everyone
+        return build_plan(run)
+
+    def _merge(self, plan: Plan, made: Plan, nodes: Sequence[PlannedNode]) -> Plan:
+        """What was made, with those held who had a place in the plan before and have none now."""
+        placed = {name for node in nodes for name in node.pods}
+        placed |= {name for names in made.existing.values() for name in names}
+        lost = plan.left_out
+        held = [
+            each.pod
+            for each in plan.decisions
+            if each.place is not None and each.pod not in placed and each.pod not in lost
+        ]
+        found, waits = {each.pod: each for each in made.decisions}, set(held)
+        decisions = (
+            found[each.pod] if each.pod in placed else self._hold_pod(each) if each.pod in waits else each
+            for each in plan.decisions
+        )
+        by_limit: dict[str, list[str]] = {}
+        for name in held:
+            by_limit.setdefault(self._find_hold(name)[1].limit, []).append(name)
+        return replace(
+            plan,
+            new_nodes=tuple(nodes),
+            existing=made.existing,
+            deferred={**plan.deferred, **{name: str(self._find_hold(name)[1]) for name in held}},
+            decisions=tuple(decisions),
+            timed_out=plan.timed_out or made.timed_out,
+            bound=0.0,
+            bound_as_asked=0.0,
+            proven_pods=0,
+            spend_held={limit: tuple(names) for limit, names in sorted(by_limit.items())},
+        )
+
+    def _find_hold(self, name: str) -> tuple[str, SpendExcess]:
+        """The NodePool and the limit that a pod waits for; the last one's where its own is not known."""
+        known = self._held.by_pod
+        return known[name] if name in known else next(reversed(known.values()))
+
+    def _hold_pod(self, decision: Decision) -> Decision:
+        pool, excess = self._find_hold(decision.pod)
+        reason = NodeReason(pool, Reason.SPEND, excess.told)
+        return Decision(decision.pod, None, (reason,), str(excess))
+
+
+def _add_warnings(
+    snapshot: Snapshot, plan: Plan, caps: Sequence[SpendCap], spent: Mapping[str, PoolSpend]
+) -> Plan:
+    """The plan with the pods named that limits would hold if they did more than warn."""
+    found = dict(plan.spend_held)
+    for cap in caps:
+        cut = _PlanCut(snapshot, (cap,), spent)
+        kept = {node.name for node in cut.take_nodes(plan.new_nodes)}
+        pods = tuple(name for node in plan.new_nodes if node.name not in kept for name in node.pods)
+        if pods:
+            found[cap.limit] = pods
+    return replace(plan, spend_held=found)
