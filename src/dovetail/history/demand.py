@@ -19,6 +19,7 @@ from dovetail.api.meta import Record
 from dovetail.api.pod import Pod, PodSpec
 from dovetail.api.predicates import is_active, owned_by_daemonset, owned_by_node
 from dovetail.disruption.situation import Situation
+from dovetail.history.pod_ends import find_pod_ends, rank_by_age
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.snapshot import Snapshot, StateNode
 
@@ -26,8 +27,6 @@ __all__ = ["DemandChange", "DemandReader", "RecordedWorkload", "is_going"]
 
 # A pod that was evicted and is made again within this time was wanted all the while.
 DIP = timedelta(seconds=30)
-# What differs is recorded at most ten seconds later: so long before it was, when nobody tells.
-UNSEEN = timedelta(seconds=5)
 # A pod that is without a node for longer has waited.
 LONG_WAIT, IN_VAIN = timedelta(seconds=60), timedelta(minutes=5)
 # Owners whose pods are all alike, so that a number tells all of them.
@@ -121,13 +120,11 @@ class DemandReader:
         going = {views.read_name(state) for state in snapshot.nodes if is_going(state)}
         there = {views.read_name(state) for state in snapshot.nodes}
         steps: list[_DemandStep] = []
-        ended = _find_ended(snapshot, gone) if gone else {}
-        ended |= self._guess_ends(
-            at, [uid for uid in gone if uid not in come and uid not in ended], ended, come
-        )
-        for uid in [uid for uid in gone if uid not in come]:
+        left = [uid for uid in gone if uid not in come]
+        ended = find_pod_ends(at, snapshot, {uid: self.pods[uid].pod for uid in left}, come) if left else {}
+        for uid in left:
             steps += self._end_pod(self._limit_time(ended[uid], at), self.pods.pop(uid), going, there)
-        for uid, (source, pod) in sorted(come.items(), key=lambda each: _rank_by_age(each[1][1], at)):
+        for uid, (source, pod) in sorted(come.items(), key=lambda each: rank_by_age(each[1][1], at)):
             known = self.pods.get(uid)
             if known is not None:
                 self._update_pod(at, known, source, pod)
@@ -137,48 +134,19 @@ class DemandReader:
         self._last = at
         return self._list_changes(steps)
 
-    def _guess_ends(
-        self,
-        at: datetime,
-        unseen: list[str],
-        ended: Mapping[str, datetime],
-        come: Mapping[str, tuple[str, Pod]],
-    ) -> dict[str, datetime]:
-        """When pods were told to go that no look has seen going.
-
-        A while before the look, and after those that came. Of a Deployment that is rolled out, one pod goes
-        for each that comes. Pods of a workload end in the order in which they were told to: one that is gone
-        was told before those that are still going.
-        """
-        came = sorted((_rank_by_age(pod, at)[0], _find_family(pod)) for _, pod in come.values())
-        first: dict[RecordedWorkload, datetime] = {}
-        for uid, time in ended.items():
-            workload = self.pods[uid].workload
-            first[workload] = min(time, first.get(workload, time))
-        found: dict[str, datetime] = {}
-        paired: dict[RecordedWorkload, int] = {}
-        for uid in unseen:
-            seen = self.pods[uid]
-            limit, number = first.get(seen.workload, at), paired.get(seen.workload, 0)
-            before = [(time, family) for time, family in came if time < limit]
-            replaced = [time for time, family in before if family and family == _find_family(seen.pod)]
-            if replaced:
-                found[uid] = replaced[min(number, len(replaced) - 1)]
-            else:
-                times = [time for time in (at - UNSEEN, *(each for each, _ in before)) if time < limit]
-                found[uid] = max(times, default=limit)
-            paired[seen.workload] = number + 1
-        return found
-
     def _limit_time(self, time: datetime, at: datetime) -> datetime:
         """A time that an object tells, between the look before and this one."""
         return min(max(time, self._last), at) if self._last is not None else at
 
     def _list_changes(self, steps: list[_DemandStep]) -> list[DemandChange]:
-        """The steps in the order of their times; those of a workload at one time are one change."""
-        order = {"go": 0, "scale": 1, "come": 2}
+        """The steps in the order of their times; those of a workload at one time are one change.
+
+        At one time pods go before others come, and those come in the order in which they were written.
+        """
         found: dict[object, DemandChange] = {}
-        for step in sorted(steps, key=lambda each: (each.change.at, order[each.change.what])):
+        for step in sorted(
+            steps, key=lambda each: (each.change.at, each.more > 0 or each.change.what == "come")
+        ):
             change, workload = step.change, step.change.workload
             if change.what != "scale":
                 found[id(step)] = change
@@ -295,32 +263,6 @@ class DemandReader:
 
 def _scale(at: datetime, workload: RecordedWorkload, pod: Pod, more: int) -> _DemandStep:
     return _DemandStep(DemandChange(at=at, what="scale", workload=workload, pod=pod), more)
-
-
-def _rank_by_age(pod: Pod, at: datetime) -> tuple[datetime, int]:
-    """Who came first; of those that came in one second, whom the API server wrote first."""
-    written = pod.metadata.resource_version
-    return pod.metadata.creation_timestamp or at, int(written) if written.isdecimal() else 0
-
-
-def _find_family(pod: Pod) -> str:
-    """The Deployment that a pod is of, by the name of its ReplicaSet; empty for pods of other owners."""
-    owner = next((each for each in pod.metadata.owner_references if each.controller), None)
-    if owner is None or owner.kind != "ReplicaSet":
-        return ""
-    return f"{pod.namespace}/{owner.name.rpartition('-')[0]}"
-
-
-def _find_ended(snapshot: Snapshot, gone: Mapping[str, Pod]) -> dict[str, datetime]:
-    """When pods that are wanted no more were told to go, as far as they are still there to tell."""
-    found = {}
-    for pods in (snapshot.pods, *(state.pods for state in snapshot.nodes)):
-        for pod in pods:
-            ends = pod.metadata.deletion_timestamp
-            if ends is not None and (pod.uid or pod.full_name) in gone:
-                grace = timedelta(seconds=pod.metadata.deletion_grace_period_seconds or 0)
-                found[pod.uid or pod.full_name] = ends - grace
-    return found
 
 
 def _is_demand(pod: Pod) -> bool:

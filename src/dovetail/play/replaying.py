@@ -54,6 +54,8 @@ __all__ = ["ReplayFacts", "ReplayRun", "Variation", "learn_facts"]
 Json = dict[str, Any]
 DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 HEARTBEAT = 20.0
+# As rarely as watches bear: each tells that nothing happened.
+BOOKMARKS = 60.0
 # What Karpenter has no word for, and how it plans.
 KARPENTER = {"PLANNER": "one-by-one", "DRIFT_PAUSE_AFTER": "0s"}
 # Nobody reads these in a replay, and they cost time.
@@ -188,6 +190,7 @@ class ReplayRun:
         variation, start = self.variation, self._start
         clock = VirtualClock(start.at)
         world = World(clock, self._seed, options=SimClusterOptions(KubeletOptions(heartbeat=HEARTBEAT)))
+        world.server.bookmark_every = BOOKMARKS
         self.world = world
         self.spot = SpotReclaims(world, Random(f"{self._seed} of a replay"))
         for definition in crds.build_manifests(variation.provider):

@@ -126,6 +126,18 @@ def test_pods_of_one_second_come_in_the_order_in_which_they_were_written() -> No
 
 
 @pytest.mark.spec("RP-1")
+def test_a_pod_of_a_job_comes_before_those_that_were_written_after_it() -> None:
+    reader = DemandReader()
+    reader.read_look(NOW, look())
+    written = made("s1", "sum", 5, 20).metadata
+    references = tuple(replace(each, kind="Job") for each in written.owner_references)
+    job = replace(pod("s1"), metadata=replace(written, owner_references=references))
+    waiting = (made("a1", "alpha", 5, 30), job, made("z1", "zeta", 5, 10))
+    changes = reader.read_look(after(10), look(waiting=waiting))
+    assert told(changes) == [("scale", "zeta", 1), ("come", "default/s1", 0), ("scale", "alpha", 1)]
+
+
+@pytest.mark.spec("RP-1")
 def test_what_is_wanted_changes_when_pods_say_that_they_came_or_were_told_to_go() -> None:
     reader = DemandReader()
     old = made("w1", "web", -100)
