@@ -58,11 +58,17 @@ def _open_folder(folder: str) -> Iterator[RecordingReader]:
     yield read_recording(folder)
 
 
-def play_trial(story: Scenario, whose: Choices, folder: Path) -> ReplayTrial:
-    """Play a story once, and read back what was recorded."""
+def play_trial(story: Scenario, whose: Choices, folder: Path, skip: str = "") -> ReplayTrial:
+    """Play a story once, and read back what was recorded, without so much of its beginning.
+
+    A story begins with no node, and which it buys first is decided by chance; a cluster that somebody records
+    has nodes.
+    """
     settings = {**story.settings, "RECORDING": f"file:{folder}", "PLANNER": PLANNERS[whose]}
     play_scenario(replace(story, floor_every="", settings=settings))
-    return ReplayTrial(str(folder), survey_recording(read_recording(str(folder))))
+    reader = read_recording(str(folder))
+    since = reader.segments[0].head.began + parse_duration(skip) if skip else None
+    return ReplayTrial(str(folder), survey_recording(reader, since))
 
 
 def replay_trial(trial: ReplayTrial, whose: Choices, seed: int, slices: str = "") -> ReplayBill:
