@@ -244,6 +244,9 @@ async def nodes_keep_their_status(api: Api) -> None:
     status = {"capacity": {"cpu": "4", "memory": "8192Mi"}}
     node = {"metadata": {"name": "node-{run}", "labels": {"a": "b"}}, "status": status}
     await api.ask("POST", NODES, node)
+    # The taint of a new node goes whenever a controller comes to it, so it makes way for one that stays.
+    own = [{"key": "own", "effect": "NoSchedule"}]
+    await api.raw("PATCH", f"{NODES}/node-{{run}}", {"spec": {"taints": own}}, MERGE)
     await api.ask("PATCH", f"{NODES}/node-{{run}}", {"status": {"capacity": {"cpu": "8"}}}, MERGE)
     await api.ask("PATCH", f"{NODES}/node-{{run}}", {"spec": {"podCIDR": "10.0.0.0/24"}}, MERGE)
     await api.ask("PATCH", f"{NODES}/node-{{run}}", {"spec": {"providerID": "x://1"}}, MERGE)

@@ -32,6 +32,7 @@ CHOSEN = frozenset(
             "uid",
         ),
         *("batch.kubernetes.io/controller-uid", "controller-uid"),
+        "claimRef",  # written by whoever binds the volume, when it comes to that
     )
 )
 

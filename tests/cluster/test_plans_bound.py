@@ -113,13 +113,14 @@ async def _bound(api: Api, seed: int) -> tuple[list[str], bool]:
     await api.until(wanted, ready, seconds=120)
     placements = _placements(document, plan)
     expected = {pod["metadata"]["name"]: nodes[node]["metadata"]["name"] for pod, node in placements}
-    found = await _bind(api, placements, slots, expected)
+    bodies = {pod["metadata"]["name"]: _pod(pod, slots[node]) for pod, node in placements}
+    found = await _bind(api, bodies, expected)
     ordered = bool(found) and not any(found.values())
     if ordered:
         stuck = set(found)
-        found = await _bind_in_order(api, placements, slots, expected, stuck)
+        found = await _bind_in_order(api, placements, bodies, expected, stuck)
         if found:
-            found = await _bind_in_order(api, placements, slots, expected, stuck, kin_first=True)
+            found = await _bind_in_order(api, placements, bodies, expected, stuck, kin_first=True)
     await asyncio.gather(*(api.raw("DELETE", f"{NODES}/{n['metadata']['name']}") for n in nodes.values()))
     wrong = [
         f"seed {seed}: {pod} on {at or 'no node'}, planned on {expected[pod]}" for pod, at in found.items()
@@ -127,20 +128,22 @@ async def _bound(api: Api, seed: int) -> tuple[list[str], bool]:
     return wrong, ordered
 
 
-async def _bind(
-    api: Api, placements: list[tuple[Json, str]], slots: dict[str, str], expected: dict[str, str]
-) -> dict[str, str]:
-    """Create all pods and let the scheduler take them; those that are not where they should be."""
-    for pod, node in placements:
-        code, made = await api.raw("POST", PODS, _pod(pod, slots[node]))
-        assert code == 201, made["message"]
-    return await _settled(api, expected)
+async def _bind(api: Api, bodies: dict[str, Json], expected: dict[str, str]) -> dict[str, str]:
+    """Create these pods and let the scheduler take them; those that are not where they should be."""
+    for body in bodies.values():
+        await _create(api, body)
+    return await _settled(api, expected, bodies)
+
+
+async def _create(api: Api, body: Json) -> None:
+    code, made = await api.raw("POST", PODS, body)
+    assert code == 201, made["message"]
 
 
 async def _bind_in_order(
     api: Api,
     placements: list[tuple[Json, str]],
-    slots: dict[str, str],
+    bodies: dict[str, Json],
     expected: dict[str, str],
     refused: set[str],
     kin_first: bool = False,
@@ -154,18 +157,22 @@ async def _bind_in_order(
     labels = [pod["metadata"].get("labels") for pod, _ in stuck]
     kin = [each for each in others if each[0]["metadata"].get("labels") in labels and each not in stuck]
     early = [*kin, *stuck] if kin_first else [*stuck, *kin]
-    for placement in (*running, *early):
-        name = placement[0]["metadata"]["name"]
-        wrong = await _bind(api, [placement], slots, {name: expected[name]})
+    rest = dict(bodies)
+    for pod, _ in (*running, *early):
+        name = pod["metadata"]["name"]
+        wrong = await _bind(api, {name: rest.pop(name)}, {name: expected[name]})
         if wrong:
             return wrong
-    return await _bind(api, [each for each in others if each not in early], slots, expected)
+    for body in rest.values():
+        await _create(api, body)
+    return await _settled(api, expected, bodies)
 
 
-async def _settled(api: Api, expected: dict[str, str]) -> dict[str, str]:
+async def _settled(api: Api, expected: dict[str, str], bodies: dict[str, Json]) -> dict[str, str]:
     """Pods that are not where they should be, when all are or the scheduler's verdicts change no more.
 
-    A scheduler that has not looked at a pod yet has refused nothing, however slow the machine is.
+    A scheduler that has not looked at a pod yet has refused nothing, however slow the machine is. There kwok
+    may also delete the namesake of a pod that it saw deleted before: such a pod is created once more.
     """
     wrong, before, unchanged = dict[str, str](), dict[str, str](), 0
     for _ in range(LONGEST):
@@ -174,6 +181,8 @@ async def _settled(api: Api, expected: dict[str, str]) -> dict[str, str]:
         wrong = {name: where.get(name, "") for name, node in expected.items() if where.get(name) != node}
         if not wrong or all(wrong.values()):
             return wrong
+        for name in bodies.keys() - where.keys():
+            await _create(api, bodies[name])
         judged = {each["metadata"]["name"] for each in listed["items"] if _is_judged(each)}
         unchanged = unchanged + 1 if where == before and wrong.keys() <= judged else 0
         if unchanged > SETTLED:
