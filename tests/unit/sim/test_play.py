@@ -14,7 +14,9 @@ from msgspec.structs import replace
 from dovetail.api import labels
 from dovetail.errors import BadInput
 from dovetail.play import Scenario, ScenarioRun, play_scenario
+from dovetail.sim.clock import VirtualClock
 from dovetail.sim.report import build_document
+from dovetail.sim.run_recorder import RunRecorder
 from dovetail.sim.scenario import (
     PriceChange,
     ReplicaCurve,
@@ -24,6 +26,7 @@ from dovetail.sim.scenario import (
     ZoneLoss,
 )
 from dovetail.sim.scenario_file import parse_scenario
+from dovetail.sim.world import World
 
 ROOT = Path(__file__).parents[3]
 GUIDE = ROOT / "docs" / "guides" / "play.md"
@@ -91,6 +94,12 @@ def test_a_scenario_is_played_with_the_types_and_labels_of_ec2() -> None:
         assert labels.KWOK_INSTANCE_CPU not in known
     assert nodes
     assert play(story())[0] == report, "the same story and seed, the same report"
+
+
+def test_a_floor_has_no_digits_that_depend_on_the_processor() -> None:
+    recorder = RunRecorder(World(VirtualClock()))
+    here, elsewhere = (recorder.take_sample(floor=each) for each in (0.5389407287232315, 0.5389407287232316))
+    assert here.floor == elsewhere.floor == 0.538940729
 
 
 def test_prices_and_zones_of_any_catalogue_change_and_pools_begin_with_nodes() -> None:
