@@ -69,7 +69,8 @@ async def live(kubectl: Kubectl, folder: str, namespace: str) -> Verdicts:
     # Where a namespace is among them, its objects may be gone before their turn. Definitions are waited for:
     # the next folder may need them anew.
     wait = f"--wait={str(folder in ('operators', 'gateway')).lower()}"
-    verdicts.deleted = _lines(await kubectl.ok(*inside, "delete", wait, "--ignore-not-found", *files))
+    gone = await kubectl.ok(*inside, "delete", wait, "--ignore-not-found", *files, within=180)
+    verdicts.deleted = _lines(gone)
     return verdicts
 
 
