@@ -14,6 +14,7 @@ from dovetail.api.nodepool import NodePool
 from dovetail.disruption.blocked_reason import BlockedReason
 from dovetail.disruption.replacement_backoff import read_setbacks
 from dovetail.disruption.report import build_report
+from dovetail.sim.faults import FaultRule
 from support.builders import NOW
 from support.disruption import SIZES, pool
 from support.fleet import Fleet, light
@@ -101,6 +102,26 @@ async def test_a_wait_outlives_the_process() -> None:
         assert await ordered(fleet) == []
         await scene.sleep(61)
         assert len(await ordered(fleet)) == 1
+
+
+@virtual
+async def test_a_loss_that_could_not_be_written_down_is_with_the_next_turn_and_outlives_the_process() -> None:
+    """Else a leader that comes after would buy the same machine again at once, and nobody would know why."""
+    async with Scene(flags=["--drift-pause-after=0s"]).still() as scene:
+        fleet = drifting(scene)
+        new = await ordered(fleet)
+        scene.trouble(FaultRule(trouble="unavailable", verbs=("patch",), resources=(POOLS,)))
+        await lose(fleet, new)
+        assert scene.storm.record, "the note was refused"
+        assert (read_setbacks(scene.pool_now()), scene.pool_says(REPLACEMENTS_LOST)) == ({}, None)
+        assert await ordered(fleet) == [], "it counts all the same"
+        scene.storm.end_faults()
+        assert await ordered(fleet) == []
+        assert set(read_setbacks(scene.pool_now())) == {"Drifted"}
+        assert scene.pool_says(REPLACEMENTS_LOST) == ("True", "Drifted")
+        await scene.stop()
+        await scene.restart(acting=False)
+        assert await ordered(fleet) == []
 
 
 @virtual
