@@ -363,5 +363,20 @@ async def test_orders_that_exist_or_have_a_machine_are_not_forgotten() -> None:
         assert cluster.find_by_claim("launched") is not None
 
 
+@virtual
+async def test_whoever_writes_to_a_claim_does_not_begin_the_wait_for_it_anew() -> None:
+    """Else a claim that is written to every few seconds is asked after for as long as it is not launched."""
+    async with Scene().still() as scene:
+        scene.claim()
+        await scene.sleep(10)
+        scene.api.patch(CLAIMS, "claim", {"metadata": {"annotations": {"example.com/note": "1"}}})
+        left = (await scene.look(GHOSTS, "claim")).after
+        assert left is not None
+        assert left <= timedelta(seconds=5)
+        await scene.sleep(6)
+        scene.api.patch(CLAIMS, "claim", {"metadata": {"annotations": {"example.com/note": "2"}}})
+        assert await scene.look(GHOSTS, "claim") == DONE
+
+
 def _ours() -> NodeClassReference:
     return NodeClassReference(group="karpenter.kwok.sh", kind="KWOKNodeClass", name="default")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from dovetail.api import labels
 from dovetail.metrics import REGISTRY
 from support.builders import nodepool, pod
 from support.world import Scene, virtual
+from support.worlds import node_affinity
 
 CONTROLLER = {"controller": "provisioner"}
 
@@ -28,3 +30,21 @@ async def test_a_pass_is_timed_and_pods_without_a_place_are_counted() -> None:
     assert figure("karpenter_scheduler_unschedulable_pods_count") == 1
     depth = {**CONTROLLER, "scheduling_id": ""}
     assert REGISTRY.get_sample_value("karpenter_scheduler_queue_depth", depth) == 0
+
+
+@virtual
+async def test_pods_that_are_left_to_others_are_counted_apart() -> None:
+    async with Scene().running() as scene:
+        scene.apply(nodepool())
+        elsewhere = node_affinity([(labels.NODEPOOL, "DoesNotExist")])
+        for number in range(3):
+            scene.create(pod(f"theirs-{number}", cpu="1", affinity=elsewhere))
+        scene.create(pod("web", cpu="500m"))
+        await scene.settle(30)
+        assert figure("karpenter_scheduler_ignored_pods_count", {}) == 3
+        assert figure("karpenter_scheduler_unschedulable_pods_count") == 0
+        for number in range(3):
+            scene.api.delete("pods", f"theirs-{number}", "default")
+        scene.create(pod("more", cpu="500m"))
+        await scene.settle(30)
+        assert figure("karpenter_scheduler_ignored_pods_count", {}) == 0

@@ -160,6 +160,8 @@ async def test_e16_a_gitops_tool_that_puts_the_pool_back_is_answered_five_times_
     base = [entry("In", A, B, C)]
     world.pool("default", *base)
     async with world.running():
+        # Who edited another field before all this has no part in it.
+        world.gitops.patch(POOLS, "default", {"spec": {"weight": 7}}, field_manager="kubectl-edit")
         await active(world)
         answered: list[float] = []
         began = world.clock.monotonic()
@@ -366,15 +368,21 @@ async def test_e28_many_nodes_are_protected_within_the_clients_rate_and_progress
     world = Shifted(nodes={A: 400, B: 2}, qps=50.0)
     world.pool()
     async with world.running():
-        seen: set[int] = set()
+        seen: list[tuple[int, int]] = []
         await world.shift(A)
 
         def done() -> bool:
-            seen.add(world.status().get("steps", {}).get("nodes", {}).get("done", 0))
+            told = world.status().get("steps", {}).get("nodes")
+            if told and (told["desired"], told["done"]) not in seen:
+                seen.append((told["desired"], told["done"]))
             return world.phase() == "Active"
 
         took = await world.until(done, within=60)
         assert len(world.protected()) == 400
+        assert {desired for desired, _ in seen} == {400}, "as many as there are"
+        assert len(seen) > 1, "and it is told how far it is"
+        assert seen == sorted(seen)
+        assert seen[-1] == (400, 400)
         assert took < 30 + 400 / 50 + 5
         writes = len(world.transport.written)
         assert writes < 400 + 60, "one write for each node"

@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -14,6 +15,7 @@ from dovetail.api import labels as names
 from dovetail.api.pod import Pod
 from dovetail.scheduling.model.plan import Plan
 from dovetail.scheduling.model.snapshot import Snapshot
+from dovetail.scheduling.packing import bound
 from dovetail.scheduling.packing.bound import compute_certified_bound
 from dovetail.scheduling.packing.improve import QUICK, Effort, pack_problem
 from dovetail.scheduling.packing.problem import PackingProblem
@@ -59,6 +61,47 @@ def test_bound_optimum_improved_and_first_plan_come_in_this_order(given: Packing
     assert best <= pack_problem(given, SHORT).cost + 1e-6
     # A charge of a hundred-thousandth a node may favour fewer nodes over the last fraction of a cent.
     assert pack_problem(given, SHORT).cost <= pack_problem(given, QUICK).cost * 1.0001
+
+
+@st.composite
+def running_nodes(draw: st.DrawFn, classes: int, least: int) -> list[tuple[list[float], list[bool]]]:
+    """Up to two nodes: the room that is left on each, and which classes it takes."""
+    number = draw(st.integers(least, 2))
+    return [
+        ([draw(AMOUNT), draw(AMOUNT), 110.0], [draw(st.booleans()) for _ in range(classes)])
+        for _ in range(number)
+    ]
+
+
+def bound_beside(given: PackingProblem, running: list[tuple[list[float], list[bool]]]) -> float:
+    if not running:
+        return compute_certified_bound(given)
+    room = np.array([room for room, _ in running], float)
+    return compute_certified_bound(given, room, np.array([takes for _, takes in running]).T)
+
+
+@settings(max_examples=60, deadline=None)
+@given(problems(), st.data())
+def test_room_that_is_paid_for_lowers_the_bound_at_least_as_far_as_the_optimum(
+    given: PackingProblem, data: st.DataObject
+) -> None:
+    """A bound above the optimum would call a plan the best there is while a cheaper one exists."""
+    running = data.draw(running_nodes(given.classes, 1))
+    assert bound_beside(given, running) <= cheapest(given, running) + 1e-6
+
+
+@settings(max_examples=150, deadline=None)
+@given(problems(), st.data(), st.integers(0, 10_000))
+def test_the_bound_is_true_whatever_prices_the_solver_finds(
+    given: PackingProblem, data: st.DataObject, seed: int
+) -> None:
+    """A solver may end early or be off by its tolerance: then the bound is low, and never too high."""
+    running = data.draw(running_nodes(given.classes, 0))
+    chance = np.random.default_rng(seed)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bound, "solve_interior_duals", lambda _, __, low, *___: chance.uniform(-1, 6, len(low)))
+        found = bound_beside(given, running)
+    assert 0.0 <= found <= cheapest(given, running) + 1e-6
 
 
 @settings(max_examples=40, deadline=None)

@@ -42,8 +42,11 @@ def problem(
     )
 
 
-def cheapest(given: PackingProblem) -> float:
-    """The least any plan costs. Every way to fill one node, for every state of what is left."""
+def cheapest(given: PackingProblem, running: Sequence[tuple[Sequence[float], Sequence[bool]]] = ()) -> float:
+    """The least any plan costs. Every way to fill one node, for every state of what is left.
+
+    `running` nodes cost nothing: what room each has left, and which classes it takes.
+    """
     nodes = [(counts, price) for counts, price in _nodes(given)]
 
     @cache
@@ -58,7 +61,20 @@ def cheapest(given: PackingProblem) -> float:
                 found = min(found, price + best(rest))
         return found
 
-    return best(tuple(int(n) for n in given.count))
+    lefts = {tuple(int(n) for n in given.count)}
+    for room, takes in running:
+        lefts = {rest for left in lefts for rest in _leave_after(given, left, room, takes)}
+    return min(map(best, lefts))
+
+
+def _leave_after(
+    given: PackingProblem, left: tuple[int, ...], room: Sequence[float], takes: Sequence[bool]
+) -> Iterator[tuple[int, ...]]:
+    """What may be left of these pods once one running node has taken some."""
+    most = (n if takes[c] else 0 for c, n in enumerate(left))
+    for counts in product(*(range(n + 1) for n in most)):
+        if (np.array(counts) @ given.request <= np.array(room)).all():
+            yield tuple(b - a for a, b in zip(counts, left, strict=True))
 
 
 def _nodes(given: PackingProblem) -> Iterator[tuple[tuple[int, ...], float]]:

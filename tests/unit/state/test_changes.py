@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from dovetail.api import conditions, core
 from dovetail.api.nodepool import NodePool
+from dovetail.api.quantity import Quantity
 from dovetail.controllers.ordering import hash_annotations
 from dovetail.errors import BadInput
 from dovetail.providers.kwok.catalog import read_instance_types
@@ -273,3 +274,52 @@ def test_a_service_a_namespace_and_a_volume_take_the_place_of_their_namesakes() 
     assert found.namespaces["shop"]["team"] == "a"
     assert list(found.storage.claims) == ["shop/data"]
     assert isinstance(found.services[0], core.Service)
+
+
+def buffer(name: str, **spec: Any) -> dict[str, Any]:
+    return thing("autoscaling.x-k8s.io/v1beta1", "CapacityBuffer", name, "shop", spec=spec)
+
+
+WEB = {"apiGroup": "apps", "kind": "Deployment", "name": "web"}
+
+
+@pytest.mark.parametrize(
+    ("more", "spec", "cpus"),
+    [
+        # Of what runs, and of what the change makes of it.
+        ((), {"scalableRef": WEB, "replicas": 2}, [500, 500]),
+        ((), {"scalableRef": WEB, "percentage": 100}, [500, 500, 500]),
+        ((deployment("web", 4, 900, 512),), {"scalableRef": WEB, "percentage": 50}, [900, 900]),
+        (
+            (thing("v1", "PodTemplate", "shape", "shop", template={"spec": {"containers": [
+                {"name": "c", "resources": {"requests": {"cpu": "700m"}}}]}}),),
+            {"podTemplateRef": {"name": "shape"}, "replicas": 1},
+            [700],
+        ),
+    ],
+    ids=["replicas", "a share", "a share of the change", "a template"],
+)  # fmt: skip
+def test_a_buffer_that_is_applied_keeps_room_for_pods_like_those_it_names(
+    more: tuple[dict[str, Any], ...], spec: dict[str, Any], cpus: list[int]
+) -> None:
+    found = changed(*more, buffer("room", **spec))
+    requested = [pod.spec.containers[0].resources.requests["cpu"] for pod in found.after.virtual]
+    assert requested == [Quantity.parse(f"{cpu}m") for cpu in cpus]
+    assert found.remarks == ()
+
+
+def test_a_buffer_is_replaced_by_its_namesake_and_goes_when_it_is_deleted() -> None:
+    before = changed(
+        buffer("room", scalableRef=WEB, replicas=2), buffer("other", scalableRef=WEB, replicas=1)
+    )
+    assert len(before.after.virtual) == 3
+    larger = changed(buffer("room", scalableRef=WEB, replicas=4), before=before.after)
+    assert len(larger.after.virtual) == 5
+    assert len(delete("CapacityBuffer", "room", "shop", before.after).after.virtual) == 1
+
+
+def test_a_buffer_for_pods_that_nobody_knows_is_left_out_and_told() -> None:
+    nowhere = {"apiGroup": "apps", "kind": "Deployment", "name": "nowhere"}
+    found = changed(buffer("lost", scalableRef=nowhere, replicas=2))
+    assert found.after.virtual == ()
+    assert found.remarks == ("CapacityBuffer shop/lost was left out: its template is not known here",)
