@@ -513,3 +513,17 @@ def test_the_router_alone_needs_no_cluster() -> None:
 def test_what_cannot_be_is_refused_with_a_sentence(values: Json, told: str) -> None:
     with pytest.raises(ChartError, match=told):
         rendered(values)
+
+
+def test_the_right_to_spend_limits_comes_with_the_setting() -> None:
+    off = rendered({"dashboard": {"enabled": True}})
+    assert not [each for each in off if each["metadata"]["name"] == "karpenter-spend"]
+    assert "spendlimits" not in str(off)
+    on = rendered({"dashboard": {"enabled": True}, "settings": {"spendLimits": True}})
+    assert allowed(by_name(on, "ClusterRole", "karpenter-spend")) == {
+        "spendlimits.dovetail.sh": {"get", "list", "watch"},
+        "spendlimits/status.dovetail.sh": {"patch"},
+    }
+    assert by_name(on, "ClusterRoleBinding", "karpenter-spend")["subjects"][0]["name"] == "karpenter"
+    seen = allowed(by_name(on, "ClusterRole", "karpenter-dashboard"))
+    assert seen["spendlimits.dovetail.sh"] == {"get", "list", "watch"}

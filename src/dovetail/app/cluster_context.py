@@ -19,10 +19,12 @@ from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.api.overlay import NodeOverlay
 from dovetail.api.pod import Pod
+from dovetail.api.spend_limit import SpendLimit
 from dovetail.controllers.base import Cache
 from dovetail.controllers.capacitybuffer import BufferWorkloads, CapacityBuffers, Workload
 from dovetail.controllers.ownership import Ownership
 from dovetail.controllers.provider_port import Indexes, MakeProvider, Provider, ProviderContext
+from dovetail.controllers.spend_guard import SpendGuard
 from dovetail.ports import Clock, Recorder
 from dovetail.runtime.informer import Informer
 from dovetail.runtime.kube import KubeClient
@@ -127,6 +129,7 @@ class ClusterContext:
         self.cluster = self._build_cluster()
         self.capture = Capture(self.cluster, self._build_stores())
         self.buffers = self._build_buffers()
+        self.spend = self._build_spend_guard()
 
     def get_informer(self, kind: type[T]) -> Informer[T]:
         found: Informer[T] = self.informers[kind]
@@ -160,7 +163,8 @@ class ClusterContext:
         devices = () if self.settings.ignore_dra_requests else (ResourceSlice, DeviceClass, ResourceClaim)
         overlays = (NodeOverlay,) if gates.node_overlay else ()
         buffers = (CapacityBuffer, core.PodTemplateObject, core.Deployment) if gates.capacity_buffer else ()
-        return (*ALWAYS, class_kind, *devices, *overlays, *buffers)
+        limits = (SpendLimit,) if self.settings.spend_limits else ()
+        return (*ALWAYS, class_kind, *devices, *overlays, *buffers, *limits)
 
     def _build_cluster(self) -> Cluster:
         nomination = max(2 * self.settings.batch_max_duration, timedelta(seconds=10))
@@ -200,6 +204,12 @@ class ClusterContext:
             _VersionedInformer(self.get_informer(DeviceClass)),
         )
         return DeviceStores(slices, classes, _VersionedInformer(self.get_informer(ResourceClaim)))
+
+    def _build_spend_guard(self) -> SpendGuard | None:
+        if SpendLimit not in self.informers:
+            return None
+        limits, pools = self.get_informer(SpendLimit), self.get_informer(NodePool)
+        return SpendGuard(limits, pools, self.cluster, self.clock)
 
     def _build_buffers(self) -> CapacityBuffers | None:
         if CapacityBuffer not in self.informers:

@@ -374,6 +374,7 @@ class Dovetail(ClusterContext):
             options=self.build_options,
             gates=self.gates,
             cache=DecisionCache(),
+            spend=self.spend,
             recording=self.recording,
         )
 

@@ -112,6 +112,7 @@ def _build_dashboard(given: Installation) -> list[Json]:
         ("karpenter.sh", ("nodepools", "nodeclaims", "nodeoverlays"), READ),
         (classes.group, (classes.plural,), READ),
         *SEEN,
+        *(SPEND[:1] if _follows_spend_limits(given) else ()),
     )
     names = (part.name, f"{part.name}.{part.namespace}", f"{part.name}.{part.namespace}.svc")
     arguments = (
@@ -174,6 +175,11 @@ CORE: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("", ("pods",), ("delete",)),
 )
 PLANNING = (("", ("limitranges", "services"), READ),)
+# Only where spend limits are followed.
+SPEND = (
+    ("dovetail.sh", ("spendlimits",), READ),
+    ("dovetail.sh", ("spendlimits/status",), ("patch",)),
+)
 # Where zonal shift was never on there is nothing to restore, and no right to look.
 OFF = {"ZONAL_SHIFT_ON_DISABLE": "leave"}
 ALL_BUT_UPDATE = (*READ, "create", "delete", "patch")
@@ -193,6 +199,10 @@ def build_objects(given: Installation) -> list[Json]:
     ]
 
 
+def _follows_spend_limits(given: Installation) -> bool:
+    return given.settings.get("SPEND_LIMITS", "").lower() == "true"
+
+
 def _build_controller(given: Installation) -> list[Json]:
     name = given.name
     admin = shapes.build_role(given, f"{name}-admin", ADMIN)
@@ -202,6 +212,11 @@ def _build_controller(given: Installation) -> list[Json]:
         shapes.build_service_account(given, given.account_annotations),
         *shapes.bind_role(given, shapes.build_role(given, f"{name}-core", CORE)),
         *shapes.bind_role(given, shapes.build_role(given, f"{name}-planning", PLANNING)),
+        *(
+            shapes.bind_role(given, shapes.build_role(given, f"{name}-spend", SPEND))
+            if _follows_spend_limits(given)
+            else ()
+        ),
         *shapes.bind_role(given, shapes.build_role(given, name, _list_provider_rules(given))),
         admin,
         *shapes.bind_role(given, _build_own_role(given)),

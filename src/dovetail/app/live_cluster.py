@@ -20,6 +20,7 @@ from dovetail.api.nodeclass import EC2NodeClass
 from dovetail.api.nodepool import NodePool
 from dovetail.api.overlay import NodeOverlay
 from dovetail.api.pod import Pod
+from dovetail.api.spend_limit import SpendLimit
 from dovetail.api.zoneshift import ZoneShift
 from dovetail.app.cluster_context import DISPENSABLE, ClusterContext, ContextOptions
 from dovetail.app.cluster_source import AUTO, ClusterSource, SeenCluster
@@ -215,6 +216,7 @@ async def take_situation(
         excluded_zones=zones.excluded,
         closed_zones=zones.closed,
         returned_zones=zones.returned,
+        spend_limits=context.informers.get(SpendLimit, ()),
     )
 
 

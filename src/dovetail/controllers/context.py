@@ -16,6 +16,7 @@ from dovetail.controllers.base import Cache
 from dovetail.controllers.capacitybuffer import CapacityBuffers
 from dovetail.controllers.nodeoverlay import OverlaidCloud
 from dovetail.controllers.ownership import Ownership
+from dovetail.controllers.spend_guard import SpendGuard
 from dovetail.ports import Clock, Cloud, Compute, DecisionSink, Kube, Recorder, SituationSink
 from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.device_objects import ResourceSlice
@@ -68,6 +69,8 @@ class ControllerContext:
     gates: ZoneGates
     # What decisions leave for the next one, whoever makes it.
     cache: DecisionCache
+    # None while spend limits are not followed.
+    spend: SpendGuard | None = None
     # Keeps what decisions saw; None unless a recording is asked for.
     recording: SituationSink | None = None
 

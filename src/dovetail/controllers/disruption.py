@@ -21,6 +21,7 @@ from dovetail.controllers.disruption_events import FAILED, DisruptionEvents
 from dovetail.controllers.disruption_history import DisruptionHistory, DriftPausedConditions, LostReplacements
 from dovetail.controllers.orchestration import DisruptionQueue, replace_candidates
 from dovetail.controllers.set_aside import SetAsideReporter
+from dovetail.controllers.spend_guard import Offers
 from dovetail.disruption import policy
 from dovetail.disruption.choose import DisruptionChoice, order_methods
 from dovetail.disruption.command import (
@@ -58,6 +59,7 @@ from dovetail.errors import DovetailError, describe_error
 from dovetail.history.recording.answers import STATIC_DRIFT, name_method
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.instance_types import InstanceType
+from dovetail.scheduling.spend import SpendCap
 
 __all__ = ["DisruptionController"]
 
@@ -128,6 +130,7 @@ class DisruptionController:
         self._unseen: frozenset[str] = frozenset()
         self._rest = UnchangedCheck(MEMORY)
         self._cache = context.cache
+        self._spend = context.spend
         self._recording = context.recording
         # The input that was built last, and the Situation it was built from.
         self._built: tuple[DisruptionInput, Situation] | None = None
@@ -326,7 +329,15 @@ class DisruptionController:
             returned_zones=self._returned_zones(),
             unseen=self._unseen,
             spot_to_spot=self._spot_to_spot,
+            spend_caps=self._list_spend_caps(offers),
         )
+
+    def _list_spend_caps(self, offers: Offers) -> tuple[SpendCap, ...]:
+        """What spend limits allow now; orders are checked again at the prices of these offers."""
+        if self._spend is None:
+            return ()
+        self._spend.note_offers(offers, self._options(self._clock.now()))
+        return self._spend.list_caps()
 
     async def _list_instance_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
         try:

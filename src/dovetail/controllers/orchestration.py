@@ -32,7 +32,7 @@ from dovetail.controllers.claim_metrics import count_disrupted_claim
 from dovetail.controllers.command_records import CommandRecords
 from dovetail.controllers.context import ControllerContext
 from dovetail.controllers.disruption_history import DriftPausedConditions, LostReplacements
-from dovetail.controllers.ordering import NodeOrder, NodeOrdering
+from dovetail.controllers.ordering import REPLACEMENT, NodeOrder, NodeOrdering
 from dovetail.controllers.plan_messages import log_command, log_command_done, log_failed_command
 from dovetail.disruption.candidates import Candidate
 from dovetail.disruption.command import DRIFTED, Command
@@ -98,9 +98,7 @@ class DisruptionQueue:
         self._cluster = context.cluster
         self._nodes = context.nodes
         self._claims = context.claims
-        self._ordering = NodeOrdering(
-            context.kube, context.cluster, context.pools, context.cloud, context.recorder, context.history
-        )
+        self._ordering = NodeOrdering(context)
         self._clock = context.clock
         self._recorder = context.recorder
         self._running: dict[str, RunningCommand] = {}
@@ -146,7 +144,7 @@ class DisruptionQueue:
             started = self._records.note_started(replace_candidates(command, kept))
             reason = command.method.reason.lower()
             orders = [
-                NodeOrder(node, "replacement", reason, node.pods, grace, started)
+                NodeOrder(node, REPLACEMENT, reason, node.pods, grace, started)
                 for node in command.replacements
             ]
             claims = await run_all(map(self._ordering.order_node, orders))

@@ -7,7 +7,10 @@ does, with its capacity and the pods it is promised to.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from dataclasses import replace as swap
+from math import inf
 
 from msgspec.structs import replace
 
@@ -17,17 +20,18 @@ from dovetail.api.meta import Amounts
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
-from dovetail.controllers.base import Cache
 from dovetail.controllers.claim_messages import log_created_claim
 from dovetail.controllers.claim_metrics import CLAIMS_CREATED
+from dovetail.controllers.context import ControllerContext
 from dovetail.errors import Refused
 from dovetail.history.drafts import of_order
-from dovetail.ports import Cloud, DecisionSink, Kube, Recorder
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.plan import NodeClaimOptions, PlannedNode
-from dovetail.state.cluster import Cluster
 
-__all__ = ["NodeOrder", "NodeOrdering", "hash_annotations"]
+__all__ = ["REPLACEMENT", "NodeOrder", "NodeOrdering", "hash_annotations"]
+
+
+REPLACEMENT = "replacement"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,8 @@ class NodeOrder:
     cause: str = ""
     # The digest of what it was decided from.
     situation: str = ""
+    # The highest priority of its pods, which spend limits may let pass.
+    priority: float = -inf
 
 
 class NodeOrdering:
@@ -57,21 +63,19 @@ class NodeOrdering:
 
     def __init__(
         self,
-        kube: Kube,
-        cluster: Cluster,
-        pools: Cache[NodePool],
-        cloud: Cloud,
-        recorder: Recorder,
-        history: DecisionSink,
+        context: ControllerContext,
         list_types: Callable[[NodePool], Awaitable[Sequence[InstanceType]]] | None = None,
     ) -> None:
-        self._kube = kube
-        self._cluster = cluster
-        self._pools = pools
-        self._cloud = cloud
-        self._recorder = recorder
-        self._history = history
-        self._list_types = list_types or cloud.list_instance_types
+        self._kube = context.kube
+        self._cluster = context.cluster
+        self._pools = context.pools
+        self._cloud = context.cloud
+        self._recorder = context.recorder
+        self._history = context.history
+        self._options = context.options
+        self._clock = context.clock
+        self._spend = context.spend
+        self._list_types = list_types or context.cloud.list_instance_types
 
     async def order_node(self, order: NodeOrder) -> NodeClaim:
         """Create the NodeClaim of a planned node; Refused where its pool may not grow."""
@@ -80,12 +84,14 @@ class NodeOrdering:
         if pool is None:
             raise Refused(f"ordering a {order.what} of {node.pool}: the pool is gone")
         self._check_limits(pool, order.what)
-        claim = await self._kube.create(self._build_claim(pool, order))
-        log_created_claim(claim)
-        draft = of_order(node, claim, order.reason)
-        self._history.note_decision(draft, parent=order.cause, situation=order.situation)
-        # The next plan must see this node before the watch does, or it would order another.
-        self._cluster.expect_claim(claim, await self._find_capacity(pool, node), order.pods)
+        order = await self._narrow_order(pool, order)
+        with self._reserve_spend(order):
+            claim = await self._kube.create(self._build_claim(pool, order))
+            log_created_claim(claim)
+            draft = of_order(node, claim, order.reason)
+            self._history.note_decision(draft, parent=order.cause, situation=order.situation)
+            # The next plan must see this node before the watch does, or it would order another.
+            self._cluster.expect_claim(claim, await self._find_capacity(pool, node), order.pods)
         relaxed = claim.annotations.get(labels.MIN_VALUES_RELAXED, "false")
         CLAIMS_CREATED.labels(order.reason, pool.name, relaxed).inc()
         return claim
@@ -98,6 +104,21 @@ class NodeOrdering:
         for name, limit in pool.spec.limits.items():
             if name in usage and usage[name] > limit:
                 raise Refused(f"ordering a {what} of {pool.name}: its {name} limit of {limit} is exceeded")
+
+    async def _narrow_order(self, pool: NodePool, order: NodeOrder) -> NodeOrder:
+        """The order of a static NodePool's node within what spend limits want to pay for one."""
+        if self._spend is None or not pool.static:
+            return order
+        self._spend.note_offers(
+            ((pool, tuple(await self._list_types(pool))),), self._options(self._clock.now())
+        )
+        return swap(order, node=self._spend.narrow_static_node(order.node))
+
+    def _reserve_spend(self, order: NodeOrder) -> AbstractContextManager[None]:
+        """Count the node against spend limits until the cluster knows of it; Refused where one is reached."""
+        if self._spend is None:
+            return nullcontext()
+        return self._spend.reserve_node(order.node, order.priority, ask=order.what != REPLACEMENT)
 
     def _build_claim(self, pool: NodePool, order: NodeOrder) -> NodeClaim:
         options = NodeClaimOptions(

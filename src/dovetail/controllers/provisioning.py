@@ -7,6 +7,7 @@ the order, and the lifecycle controllers fill it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import inf
 
 from dovetail import metrics
 from dovetail.api import conditions, predicates
@@ -37,6 +38,7 @@ from dovetail.controllers.plan_messages import (
     log_types_missing,
 )
 from dovetail.controllers.set_aside import SetAsideReporter
+from dovetail.controllers.spend_guard import Offers
 from dovetail.disruption.situation import Situation, decide_plan
 from dovetail.errors import Refused, describe_error
 from dovetail.history.drafts import of_plan, of_refused_order
@@ -44,6 +46,9 @@ from dovetail.history.record import RecordKind
 from dovetail.logs import Changes
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.plan import Plan, PlannedNode
+from dovetail.scheduling.model.snapshot import SchedulingOptions
+from dovetail.scheduling.spend import SpendCap
+from dovetail.scheduling.spend_plan import read_priority
 from dovetail.scheduling.zone_bound import defer_zone_bound_pods
 from dovetail.state.pod_times import PodTimes
 
@@ -101,15 +106,8 @@ class Provisioner:
         self._batcher = batcher
         self._options = context.options
         self._buffers = context.buffers
-        self._ordering = NodeOrdering(
-            context.kube,
-            context.cluster,
-            context.pools,
-            context.cloud,
-            context.recorder,
-            context.history,
-            self._list_instance_types,
-        )
+        self._ordering = NodeOrdering(context, self._list_instance_types)
+        self._spend = context.spend
         # Zones in which nothing can be bought because they are shifted away, names by id.
         self._gates = context.gates
         self._recording = context.recording
@@ -213,7 +211,15 @@ class Provisioner:
             snapshot=self._capture.take_snapshot(offers, options, virtual),
             excluded_zones=self._gates.disrupted,
             closed_zones=self._gates.excluded_zones,
+            spend_caps=self._list_spend_caps(offers, options),
         )
+
+    def _list_spend_caps(self, offers: Offers, options: SchedulingOptions) -> tuple[SpendCap, ...]:
+        """What spend limits allow now; orders are checked again at the prices of these offers."""
+        if self._spend is None:
+            return ()
+        self._spend.note_offers(offers, options)
+        return self._spend.list_caps()
 
     async def _decide_plan(self, situation: Situation, count: int) -> Plan:
         started = self._deciding_since = self._clock.monotonic()
@@ -265,9 +271,11 @@ class Provisioner:
                     pool, "NoCompatibleInstanceTypes", why, warning=True, dedupe=(pool.uid,), window=60
                 )
         pods = {pod.full_name: pod for pod in self._cluster.pending}
-        for name, why in (*plan.unschedulable.items(), *plan.ignored.items()):
+        for name, why in (*plan.unschedulable.items(), *plan.ignored.items(), *_list_spend_held(plan)):
             if name in pods and why:
                 self._tell_unschedulable(pods[name], why)
+        if self._spend is not None:
+            self._spend.note_held(plan.spend_held)
         for node_name, names in plan.existing.items():
             if self._list_real_pods(names):
                 self._ordering.nominate_node(node_name, [pods[name] for name in names if name in pods])
@@ -324,7 +332,15 @@ class Provisioner:
         grace = self._options(self._clock.now()).default_termination_grace_period
         promised = self._list_real_pods(node.pods)
         cause = self._find_cause(promised)
-        order = NodeOrder(node, pods=promised, grace=grace, cause=cause, situation=self._digest_decided())
+        pods = {pod.full_name: pod for pod in self._cluster.pending}
+        order = NodeOrder(
+            node,
+            pods=promised,
+            grace=grace,
+            cause=cause,
+            situation=self._digest_decided(),
+            priority=max((read_priority(pods[n]) for n in node.pods if n in pods), default=-inf),
+        )
         claim = await self._ordering.order_node(order)
         pods = {pod.full_name: pod for pod in self._cluster.pending}
         self._ordering.tell_ordered((pods[n] for n in node.pods if n in pods), claim.name)
@@ -340,6 +356,12 @@ class Provisioner:
             {pod.full_name for pod in self._buffers.list_virtual_pods()} if self._buffers is not None else ()
         )
         return [name for name in names if name not in virtual]
+
+
+def _list_spend_held(plan: Plan) -> Iterator[tuple[str, str]]:
+    """The pods that spend limits hold, and why; those that a limit only warns of have their place."""
+    names = (name for held in plan.spend_held.values() for name in held)
+    return ((name, plan.deferred[name]) for name in names if name in plan.deferred)
 
 
 def _list_unreported(plan: Plan) -> Iterator[SetAside]:

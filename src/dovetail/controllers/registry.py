@@ -193,7 +193,7 @@ def _build_feature_controllers(p: ControllerContext) -> tuple[Controller, ...]:
                 p.pools,
                 p.cluster,
                 p.ownership,
-                NodeOrdering(p.kube, p.cluster, p.pools, p.cloud, p.recorder, p.history),
+                NodeOrdering(p),
             ),
             StaticDeprovisioning(p.kube, p.pools, p.cluster, p.ownership, p.clock, p.history),
         )

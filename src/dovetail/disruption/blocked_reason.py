@@ -36,6 +36,7 @@ class BlockedReason(StrEnum):
     PAUSED = "paused"
     BACKED_OFF = "backed-off"
     UNREADABLE = "unreadable-annotation"
+    SPEND = "spend-limit"
     # The bargain
     NO_CHEAPER = "no-cheaper-place"
     SAVING = "saving-too-small"
@@ -57,5 +58,6 @@ PASSING = frozenset(
         BlockedReason.NO_NODE,
         BlockedReason.UNSAID,
         BlockedReason.ZONAL_SHIFT,
+        BlockedReason.SPEND,
     )
 )

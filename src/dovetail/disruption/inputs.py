@@ -30,6 +30,7 @@ from dovetail.scheduling.model.label_selectors import matches_selector
 from dovetail.scheduling.model.plan import PlannedNode
 from dovetail.scheduling.model.requirements import Values
 from dovetail.scheduling.model.snapshot import Snapshot, StateNode
+from dovetail.scheduling.spend import SpendCap
 
 __all__ = ["DisruptionInput", "PoolCounts", "PriceRange", "SnapshotFacts", "count_pool_nodes"]
 
@@ -94,6 +95,7 @@ class DisruptionInput:
     returned_zones: frozenset[str] = frozenset()
     unseen: frozenset[str] = frozenset()
     holds: tuple[DisruptionHold, ...] = ()
+    spend_caps: tuple[SpendCap, ...] = ()
     cache: DecisionCache = field(default_factory=DecisionCache, compare=False, repr=False)
     facts: SnapshotFacts = field(default=SnapshotFacts(), compare=False, repr=False)
 
@@ -113,6 +115,7 @@ class DisruptionInput:
             situation.returned_zones,
             situation.unseen,
             situation.holds,
+            situation.spend_caps,
             DecisionCache() if cache is None else cache,
         )
 
@@ -222,6 +225,7 @@ class DisruptionInput:
             self.returned_zones,
             self.unseen,
             self.holds,
+            self.spend_caps,
         )
 
 

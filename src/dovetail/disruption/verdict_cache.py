@@ -326,4 +326,5 @@ def _is_same_input(before: DisruptionInput, now: DisruptionInput) -> bool:
 
 
 def _list_marks(inputs: DisruptionInput) -> tuple[object, ...]:
-    return inputs.queued, inputs.buffered, inputs.excluded_zones, inputs.returned_zones, inputs.holds
+    held = inputs.holds, inputs.spend_caps
+    return inputs.queued, inputs.buffered, inputs.excluded_zones, inputs.returned_zones, held

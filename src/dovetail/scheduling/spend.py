@@ -53,6 +53,7 @@ __all__ = [
     "compute_spend",
     "find_worst_price",
     "narrow_node",
+    "narrow_template",
     "price_node",
     "sum_spend",
 ]
@@ -75,7 +76,8 @@ class SpendCap(Record, frozen=True):
     every: bool = False
     hourly: float | None = None
     nodes: int | None = None
-    resources: Mapping[str, Quantity] = {}
+    # By name, in billionths.
+    resources: Mapping[str, int] = {}
     # The month whose dollars are spent, and how many these were.
     month: str = ""
     monthly: float = 0.0
@@ -141,7 +143,7 @@ def _add_numbers(cap: SpendCap, limit: SpendLimit, now: datetime) -> SpendCap:
         cap,
         hourly=parse_dollars(hourly) if hourly is not None else None,
         nodes=nodes,
-        resources=resources or {},
+        resources=convert_to_nano(resources or {}),
         month=find_month(now, read_time_zone(spec.time_zone))[0] if spent >= most else "",
         monthly=most if spent >= most else 0.0,
         warn=mode == WARN,
@@ -356,6 +358,24 @@ def narrow_node(
     return replace(narrowed, instance_types=tuple(types[at].name for at in sorted(wanted)))
 
 
+def narrow_template(snapshot: Snapshot, node: PlannedNode) -> PlannedNode:
+    """A node as its NodePool's template has it, without what is far dearer than the cheapest."""
+    types = _list_possible_types(snapshot, node.pool, node.requirements)
+    prices = {each.name: find_cheapest_price(each, node.requirements, snapshot) for each in types}
+    order = sorted((name for name, price in prices.items() if isfinite(price)), key=lambda n: (prices[n], n))
+    if not order:
+        return node
+    known = node.requirements[labels.CAPACITY_TYPE]
+    sold = {deal.capacity_type for each in types for deal in each.offerings if deal.available}
+    bought = replace(
+        node,
+        instance_types=tuple(order),
+        capacity_types=tuple(sorted(name for name in sold if name in known)),
+        price=prices[order[0]],
+    )
+    return replace(node, requirements=narrow_node(snapshot, bought).ordered)
+
+
 def _narrow_capacity_types(
     snapshot: Snapshot, node: PlannedNode, types: Sequence[InstanceType], dearest: float
 ) -> tuple[str, ...]:
@@ -413,6 +433,25 @@ class SpendRoom:
         """Whether any of the limits is about this NodePool."""
         return any(cap.covers(pool) for cap, _ in self._caps)
 
+    def filter_types(self, pool: str, types: Iterable[InstanceType]) -> tuple[InstanceType, ...]:
+        """What the NodePool could still buy: types and offerings that no limit is too small for.
+
+        Limits that some pods may exceed do not say here which: they are asked again when nodes are taken.
+        """
+        mine = [each for each in self._caps if each[0].covers(pool) and each[0].priority is None]
+        if any(_is_closed(cap, used, pool, self._unpriced) for cap, used in mine):
+            return ()
+        dollars = min((_count_dollars_left(cap, used) for cap, used in mine), default=inf)
+        found = []
+        for each in types:
+            capacity = convert_to_nano(each.capacity)
+            if not all(_has_room_for(cap, used, capacity) for cap, used in mine):
+                continue
+            offerings = tuple(deal for deal in each.offerings if deal.price <= dollars + DUST)
+            if offerings:
+                found.append(each if offerings == each.offerings else replace(each, offerings=offerings))
+        return tuple(found)
+
     def find_excess(self, priced: PricedNode, priority: float = -inf) -> SpendExcess | None:
         """The first limit that leaves no room for the node, by name."""
         for cap, used in self._caps:
@@ -425,19 +464,22 @@ class SpendRoom:
                 return SpendExcess(cap.limit, told)
         return None
 
-    def find_overlap_excess(self, priced: PricedNode, replaced: float) -> SpendExcess | None:
-        """The first limit that a dearer replacement would exceed by more than its overlap allows.
+    def find_overlap_excess(
+        self, priced: Sequence[PricedNode], pool: str, replaced: float
+    ) -> SpendExcess | None:
+        """The first limit that dearer replacements of a node would exceed by more than its overlap allows.
 
         What is replaced runs on for a while, and so do nodes that are terminating: they count here.
         """
         for cap, used in self._caps:
-            if not cap.covers(priced.node.pool) or priced.price <= replaced + DUST:
+            mine = [each for each in priced if cap.covers(each.node.pool)]
+            price = sum(each.price for each in mine)
+            if not mine or price <= (replaced if cap.covers(pool) else 0.0) + DUST:
                 continue
-            told = _explain_closed(cap, priced, self._unpriced)
+            told = _explain_closed(cap, mine[0], self._unpriced)
             if not told and cap.hourly is not None:
                 standing = _sum_dollars(cap, used) + used.terminating
-                most = cap.hourly * (1 + cap.overlap)
-                told = _explain_dollars(cap, standing, priced.price, most)
+                told = _explain_dollars(cap, standing, price, cap.hourly * (1 + cap.overlap))
             if told:
                 return SpendExcess(cap.limit, told)
         return None
@@ -452,6 +494,25 @@ class SpendRoom:
                 used.effective_in_flight += price
                 for name, amount in priced.capacity.items():
                     used.capacity[name] = used.capacity.get(name, 0) + amount
+
+
+def _is_closed(cap: SpendCap, used: PoolSpend, pool: str, unpriced: Mapping[str, Sequence[str]]) -> bool:
+    """Whether the limit lets no node of the NodePool be bought, whatever it costs."""
+    if cap.problem or cap.month or (cap.nodes is not None and used.nodes >= cap.nodes):
+        return True
+    return cap.hourly is not None and pool in unpriced
+
+
+def _count_dollars_left(cap: SpendCap, used: PoolSpend) -> float:
+    return inf if cap.hourly is None else cap.hourly - _sum_dollars(cap, used)
+
+
+def _has_room_for(cap: SpendCap, used: PoolSpend, capacity: Nano) -> bool:
+    return all(
+        used.capacity.get(name, 0) + capacity.get(name, 0) <= most
+        for name, most in cap.resources.items()
+        if capacity.get(name, 0)
+    )
 
 
 def _sum_dollars(cap: SpendCap, used: PoolSpend) -> float:
@@ -495,10 +556,10 @@ def _explain_excess(cap: SpendCap, used: PoolSpend, priced: PricedNode) -> str:
         )
     for name, most in cap.resources.items():
         need, have = priced.capacity.get(name, 0), used.capacity.get(name, 0)
-        over = have + need - most.nano
+        over = have + need - most
         if need and over > 0:
             return (
-                f"SpendLimit {cap.limit} allows {most} of {name}{_tell_window(cap)}, "
+                f"SpendLimit {cap.limit} allows {Quantity(most)} of {name}{_tell_window(cap)}, "
                 f"{Quantity(have)} are there or ordered, and one more node may have {Quantity(need)}: "
                 f"{Quantity(over)} too many"
             )

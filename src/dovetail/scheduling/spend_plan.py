@@ -2,16 +2,18 @@
 
     narrow    claims of limited NodePools lose types and capacity types far dearer than expected
     take      nodes in order (highest pod priority, longest waiting pod, dollars per pod) while there is room
-    tiers     where not all fit, pods of high priority are planned by themselves before the others
+    tiers     where not all fit, pods of high priority are planned before the others, in nodes that fit
     refill    pods that were left out are planned once more, onto nodes that are there or were taken
     hold      whoever is still without a place is deferred, with the limit, its window and what is missing
 
 Without limits, and with limits that all nodes fit into, the plan stays what it was but for narrower claims.
+Only where that does not help do claims list fewer than fifteen types.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from math import inf, isfinite
 
@@ -23,11 +25,12 @@ from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.plan import Plan, PlannedNode
 from dovetail.scheduling.model.reasons import Decision, NodeReason, Reason
 from dovetail.scheduling.model.requirements import Values
-from dovetail.scheduling.model.snapshot import Snapshot
+from dovetail.scheduling.model.snapshot import Snapshot, build_pools_and_catalogs
 from dovetail.scheduling.postprocess import apply_plan
 from dovetail.scheduling.sequential.results import build_plan
 from dovetail.scheduling.sequential.scheduler import SequentialScheduler
 from dovetail.scheduling.spend import (
+    LEAST_TYPES,
     PoolSpend,
     PricedNode,
     SpendCap,
@@ -38,11 +41,13 @@ from dovetail.scheduling.spend import (
     price_node,
 )
 
-__all__ = ["limit_plan"]
+__all__ = ["limit_plan", "read_priority"]
 
 FindPlan = Callable[[Snapshot], Plan]
 # So many levels of priority are planned one after another; those below are planned together.
 MOST_TIERS = 4
+# So often pods of one level are planned into what is left of limits, in ever smaller nodes.
+MOST_ROUNDS = 4
 
 
 def limit_plan(
@@ -54,13 +59,13 @@ def limit_plan(
     spent = compute_spend(snapshot, cache)
     enforced = [cap for cap in caps if not cap.warn]
     cut = _PlanCut(snapshot, enforced, spent)
-    if enforced:
-        plan = cut.narrow_nodes(plan)
-        taken = {node.name: node for node in cut.take_nodes(plan.new_nodes)}
-        if len(taken) < len(plan.new_nodes):
-            plan = cut.plan_again(plan, find_plan, cache)
-        else:
-            plan = replace(plan, new_nodes=tuple(taken[node.name] for node in plan.new_nodes))
+    for least in (LEAST_TYPES, 1) if enforced else ():
+        narrow = cut.narrow_nodes(plan, least)
+        if len(cut.take_nodes(narrow.new_nodes)) == len(plan.new_nodes):
+            plan = narrow
+            break
+    else:
+        plan = cut.plan_again(plan, find_plan, cache) if enforced else plan
     warned = [cap for cap in caps if cap.warn]
     return _add_warnings(snapshot, plan, warned, spent) if warned else plan
 
@@ -127,25 +132,30 @@ class _PlanCut:
         self._order = _Order(snapshot)
         self._room = SpendRoom(caps, spent)
         self._held = _Held()
-        self._narrowed: dict[object, tuple[PlannedNode, PricedNode]] = {}
+        self._narrowed: dict[object, PlannedNode] = {}
+        self._priced: dict[object, PricedNode] = {}
 
-    def narrow_nodes(self, plan: Plan) -> Plan:
-        """The plan with narrower claims in limited NodePools."""
-        return replace(plan, new_nodes=tuple(self._narrow_node(node) for node in plan.new_nodes))
+    def narrow_nodes(self, plan: Plan, least: int) -> Plan:
+        """The plan with narrower claims in limited NodePools, each of so many types at least."""
+        self._room = SpendRoom(self._caps, self._spent)
+        return replace(plan, new_nodes=tuple(self._narrow_node(node, least) for node in plan.new_nodes))
 
-    def _narrow_node(self, node: PlannedNode) -> PlannedNode:
-        return self._price_narrowed(node).node if self._room.covers(node.pool) else node
+    def _narrow_node(self, node: PlannedNode, least: int) -> PlannedNode:
+        """The narrowed node; those of one batch are mostly alike."""
+        if not self._room.covers(node.pool):
+            return node
+        key = node.pool, node.instance_types, node.capacity_types, node.price, str(node.requirements), least
+        like = self._narrowed.get(key)
+        if like is None:
+            like = self._narrowed[key] = narrow_node(self._snapshot, node, least=least)
+        return replace(node, instance_types=like.instance_types, capacity_types=like.capacity_types)
 
-    def _price_narrowed(self, node: PlannedNode) -> PricedNode:
-        """The narrowed node and its price; nodes of one batch are mostly alike."""
-        key = node.pool, node.instance_types, node.capacity_types, node.price, str(node.requirements)
-        known = self._narrowed.get(key)
-        if known is None:
-            narrow = narrow_node(self._snapshot, node)
-            known = self._narrowed[key] = narrow, price_node(self._snapshot, narrow)
-        like, priced = known
-        own = replace(node, instance_types=like.instance_types, capacity_types=like.capacity_types)
-        return PricedNode(own, priced.price, priced.capacity)
+    def _price_node(self, node: PlannedNode) -> PricedNode:
+        key = node.pool, node.instance_types, node.capacity_types, str(node.requirements)
+        like = self._priced.get(key)
+        if like is None:
+            like = self._priced[key] = price_node(self._snapshot, node)
+        return PricedNode(node, like.price, like.capacity)
 
     def take_nodes(self, nodes: Iterable[PlannedNode]) -> list[PlannedNode]:
         """Those of the nodes that limits have room for, the most important first; the others are held."""
@@ -154,39 +164,72 @@ class _PlanCut:
             if not self._room.covers(node.pool):
                 taken.append(node)
                 continue
-            priced, excess = self._fit_node(node)
+            priced = self._price_node(node)
+            excess = self._room.find_excess(priced, self._order.find_priority(node))
             if excess is not None:
                 self._held.add_node(node, excess)
                 continue
             self._room.charge_node(priced)
-            taken.append(priced.node)
+            taken.append(node)
         return taken
 
-    def _fit_node(self, node: PlannedNode) -> tuple[PricedNode, SpendExcess | None]:
-        """The node as limits have room for it, with fewer types if it takes that; or why they have none."""
-        priority = self._order.find_priority(node)
-        priced = price_node(self._snapshot, node)
-        excess = self._room.find_excess(priced, priority)
-        if excess is None:
-            return priced, None
-        cheap = price_node(self._snapshot, narrow_node(self._snapshot, node, least=1))
-        excess = self._room.find_excess(cheap, priority)
-        return cheap, excess
-
-    def _start_over(self) -> None:
-        self._room = SpendRoom(self._caps, self._spent)
-
     def plan_again(self, plan: Plan, find_plan: FindPlan, cache: DecisionCache) -> Plan:
-        """The most important pods first, each tier onto what those before it took."""
-        tiers = self._list_tiers(plan)
-        taken = self._take_tiers(tiers, find_plan) if len(tiers) > 1 else self._take_again(plan)
+        """The most important pods first, each tier onto what those before it took, in nodes that fit."""
+        self._room = SpendRoom(self._caps, self._spent)
+        world = replace(self._snapshot, pods=(), moving=(), virtual=())
+        taken: list[PlannedNode] = []
+        for levels in self._list_tiers(plan):
+            waiting = self._list_waiting(levels, plan.left_out)
+            for _ in range(MOST_ROUNDS):
+                asked = self._restrict_types(self._add_pods(world, waiting))
+                if not waiting or not any(asked.catalogs):
+                    break
+                found = find_plan(asked)
+                nodes = [
+                    replace(self._narrow_node(node, 1), name=f"{node.pool}/{len(taken)}-{at}")
+                    for at, node in enumerate(found.new_nodes)
+                ]
+                more = self.take_nodes(nodes)
+                taken += more
+                world = apply_plan(asked, replace(found, new_nodes=tuple(more)))
+                left = {name for node in nodes for name in node.pods}
+                left -= {name for node in more for name in node.pods}
+                waiting = [name for name in waiting if name in left]
+                if not more:
+                    break
         made = self._refill(taken, plan, cache)
-        self._start_over()
+        self._room = SpendRoom(self._caps, self._spent)
         return self._merge(plan, made, self.take_nodes(made.new_nodes))
 
-    def _take_again(self, plan: Plan) -> list[PlannedNode]:
-        self._start_over()
-        return self.take_nodes(plan.new_nodes)
+    def _list_waiting(self, levels: tuple[float, ...], lost: AbstractSet[str]) -> list[str]:
+        """The pods of these priorities that some node could take."""
+        asked = self._snapshot
+        found = [pod for pod in (*asked.pods, *asked.moving) if read_priority(pod) in levels]
+        found += asked.virtual if -inf in levels else ()
+        return [pod.full_name for pod in found if pod.full_name not in lost]
+
+    def _add_pods(self, world: Snapshot, names: Iterable[str]) -> Snapshot:
+        wanted, asked = frozenset(names), self._snapshot
+        return replace(
+            world,
+            pods=tuple(pod for pod in asked.pods if pod.full_name in wanted),
+            moving=tuple(pod for pod in asked.moving if pod.full_name in wanted),
+            virtual=tuple(pod for pod in asked.virtual if pod.full_name in wanted),
+        )
+
+    def _restrict_types(self, world: Snapshot) -> Snapshot:
+        """The world with what limits have room for: nothing of covered NodePools that is too dear."""
+        offers = [
+            (
+                pool.nodepool,
+                self._room.filter_types(pool.name, self._snapshot.list_types(pool))
+                if self._room.covers(pool.name)
+                else self._snapshot.list_types(pool),
+            )
+            for pool in self._snapshot.pools
+        ]
+        pools, catalogs = build_pools_and_catalogs(offers)
+        return replace(world, pools=pools, catalogs=catalogs)
 
     def _list_tiers(self, plan: Plan) -> list[tuple[float, ...]]:
         """The priorities of pods that have a place in the plan, the highest first, the last ones together."""
@@ -203,25 +246,6 @@ class _PlanCut:
         first: list[tuple[float, ...]] = [(level,) for level in order[: MOST_TIERS - 1]]
         rest = tuple(order[MOST_TIERS - 1 :])
         return [*first, rest] if rest else first
-
-    def _take_tiers(self, tiers: Sequence[tuple[float, ...]], find_plan: FindPlan) -> list[PlannedNode]:
-        self._start_over()
-        taken: list[PlannedNode] = []
-        world = replace(self._snapshot, pods=(), moving=(), virtual=())
-        for levels in tiers:
-            pods = [pod for pod in self._snapshot.pods if read_priority(pod) in levels]
-            moving = [pod for pod in self._snapshot.moving if read_priority(pod) in levels]
-            virtual = self._snapshot.virtual if -inf in levels else ()
-            asked = replace(world, pods=tuple(pods), moving=tuple(moving), virtual=virtual)
-            found = find_plan(asked)
-            nodes = [
-                replace(self._narrow_node(node), name=f"{node.pool}/{len(taken)}-{at}")
-                for at, node in enumerate(found.new_nodes)
-            ]
-            more = self.take_nodes(nodes)
-            taken += more
-            world = apply_plan(asked, replace(found, new_nodes=tuple(more)))
-        return taken
 
     def _refill(self, taken: Sequence[PlannedNode], plan: Plan, cache: DecisionCache) -> Plan:
         """All pods again, one by one: those of taken nodes there, the others wherever there is room."""

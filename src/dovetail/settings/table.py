@@ -221,6 +221,9 @@ class Settings:
     scheduler_config: SchedulerConfig = _set(
         SCHEDULER_CONFIG, "", "the cluster's own scheduler defaults, as a YAML or JSON document"
     )
+    spend_limits: bool = _set(
+        value_kinds.BOOLEAN, "false", "follow SpendLimits: buy no nodes beyond what they allow"
+    )
 
     ami_refresh_interval: timedelta = _set(
         value_kinds.INTERVAL, "1m", "how long found images are kept", "aws"
@@ -412,6 +415,7 @@ DECIDING = (
     "PREFERENCE_POLICY",
     "RESERVED_ENIS",
     "SCHEDULER_CONFIG",
+    "SPEND_LIMITS",
     "VM_MEMORY_OVERHEAD_PERCENT",
     "ZONAL_SHIFT_MODE",
 )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
+from dovetail.api.spend_limit import SpendLimit
 from dovetail.disruption.policy import add_default_annotations, read_default_annotations
 from dovetail.disruption.situation import Situation
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.snapshot import Snapshot, StateNode
+from dovetail.scheduling.spend import build_caps
 from dovetail.settings import Settings
 
 __all__ = ["build_situation"]
@@ -22,6 +24,7 @@ def build_situation(
     excluded_zones: frozenset[str] = frozenset(),
     closed_zones: Mapping[str, str] | None = None,
     returned_zones: frozenset[str] = frozenset(),
+    spend_limits: Iterable[SpendLimit] = (),
 ) -> Situation:
     """The snapshot with what the controller's settings and marks add to it.
 
@@ -39,6 +42,7 @@ def build_situation(
         closed_zones=closed_zones or {},
         returned_zones=returned_zones if settings.zonal_policy.rebalance == "Gradual" else frozenset(),
         spot_to_spot=settings.feature_gates.spot_to_spot_consolidation,
+        spend_caps=build_caps(spend_limits, (pool.nodepool for pool in snapshot.pools), snapshot.options.now),
     )
 
 

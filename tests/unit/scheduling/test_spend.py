@@ -155,9 +155,13 @@ def test_a_node_counts_at_the_dearest_price_that_its_claim_may_be_launched_at() 
     (node,) = decide_plan(Situation(snapshot=snapshot)).new_nodes
     assert node.price == 2.0
     assert price_node(snapshot, node).price == 2.5
+    _, plan = decide(world, [limit(hourly="2.5")], pod("a", cpu="1"))
+    assert plan.new_nodes[0].capacity_types == ("on-demand", "spot")
     _, plan = decide(world, [limit(hourly="2.4")], pod("a", cpu="1"))
+    assert plan.new_nodes[0].capacity_types == ("spot",), "what fits is bought in another way"
+    _, plan = decide(world, [limit(hourly="1.9")], pod("a", cpu="1"))
     assert plan.new_nodes == ()
-    assert "one more node costs up to $2.50: $0.10 too much" in plan.deferred["default/a"]
+    assert "one more node costs up to $2.50: $0.60 too much" in plan.deferred["default/a"]
 
 
 def test_an_offering_that_cannot_be_had_now_counts_as_well() -> None:

@@ -37,3 +37,9 @@ subjects:
     name: {{ include "dovetail.serviceAccount" .root }}
     namespace: {{ .root.Release.Namespace }}
 {{- end }}
+
+{{/* Not empty where spend limits are followed. */}}
+{{- define "dovetail.spendLimits" -}}
+{{- $settings := include "dovetail.settings" . | fromYaml -}}
+{{- if eq (toString $settings.spendLimits) "true" }}true{{ end -}}
+{{- end }}

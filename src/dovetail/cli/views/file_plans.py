@@ -14,6 +14,7 @@ from dovetail.api.crds import find_provider_api
 from dovetail.api.nodeclass import EC2NodeClass, KWOKNodeClass
 from dovetail.api.nodepool import NodePool, Requirement
 from dovetail.api.overlay import NodeOverlay
+from dovetail.api.spend_limit import SpendLimit
 from dovetail.api.zoneshift import ZoneShift
 from dovetail.app.changed_plan import plan_change
 from dovetail.app.cluster_source import SeenCluster, read_own_settings
@@ -93,6 +94,7 @@ class FilePlanner:
             read_own_settings(),
             excluded_zones=away.names,
             closed_zones={each.spec.zone_id: away.by_shift[each.name] for each in self._list_away()},
+            spend_limits=self.world.list_objects(SpendLimit),
         )
 
     def _list_away(self) -> list[ZoneShift]:

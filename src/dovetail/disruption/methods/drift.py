@@ -19,6 +19,7 @@ from dovetail.disruption.methods.drift_waves import limit_drift, sort_by_drift
 from dovetail.disruption.methods.emptiness import split_awaited
 from dovetail.disruption.projection import ProjectedInputs, exclude_candidates
 from dovetail.disruption.simulation.simulate import simulate_scheduling
+from dovetail.disruption.spend_hold import DriftSpend
 from dovetail.scheduling.bill import sum_prices
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.plan import PlannedNode
@@ -99,7 +100,16 @@ def choose_static_drift(inputs: DisruptionInput) -> DisruptionChoice:
         compute_allowances(inputs, DRIFTED.reason), eligible=len(order), blocked=blocked
     )
     limit_drift(inputs, choice.allowance)
-    choice.commands = build_static_commands(order, choice.allowance)
+    spend = DriftSpend(inputs)
+    for candidate in order:
+        template = _build_from_template(candidate.pool)
+        found = spend.fit_replacements(candidate, (template,)) if inputs.spend_caps else ()
+        if isinstance(found, BlockedNode):
+            choice.blocked.append(found)
+    held = {each.name for each in choice.blocked}
+    choice.commands = build_static_commands(
+        [candidate for candidate in order if candidate.name not in held], choice.allowance
+    )
     return choice
 
 
@@ -152,7 +162,7 @@ def _choose_wave(
 ) -> DisruptionChoice:
     """Commands for the first of these, as many as budgets allow, in a cluster seen so."""
     choice = DisruptionChoice(_compute_drift_allowance(inputs), eligible=len(order), blocked=[*blocked])
-    worlds = ProjectedInputs(seen)
+    worlds, spend = ProjectedInputs(seen), DriftSpend(inputs)
     wanted: set[str] = set()  # nodes that pods of an earlier command go to
     for candidate in order:
         if len(choice.commands) == at_once or (choice.commands and should_stop()):
@@ -172,8 +182,12 @@ def _choose_wave(
         own = {pod.full_name for pod in candidate.pods}
         # What pods of others need is bought for them by the provisioner, and not a second time here.
         new = tuple(node for node in outcome.plan.new_nodes if not own.isdisjoint(node.pods))
+        fitting = spend.fit_replacements(candidate, new)
+        if isinstance(fitting, BlockedNode):
+            choice.blocked.append(fitting)
+            continue
         saved = candidate.price - sum_prices(new)
-        choice.commands.append(Command(DRIFTED, (candidate,), new, outcome.plan, saved))
+        choice.commands.append(Command(DRIFTED, (candidate,), fitting, outcome.plan, saved))
         choice.allowance.take(candidate.pool.name)
         wanted |= {name for name, pods in outcome.plan.existing.items() if pods}
         worlds.add_command(choice.commands[-1])

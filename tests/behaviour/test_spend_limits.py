@@ -1,0 +1,144 @@
+"""Spend limits in a running cluster: what is bought, what is held, and what is said of it."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from random import Random
+
+import pytest
+
+from dovetail.sim.clock import run_virtual
+from support.spend import LIMITS, SpendCluster
+
+# As many in every run; more with the variable. A seed gives the same story every time.
+SEEDS = int(os.environ.get("DOVETAIL_SPEND_SEEDS", "6"))
+DUST = 1e-6
+
+
+async def watch_books(cluster: SpendCluster, hourly: float, seconds: float) -> float:
+    """The most that the fleet came to in this time, looked at every fifth of a second."""
+    most, ends = 0.0, cluster.clock.monotonic() + seconds
+    while cluster.clock.monotonic() < ends:
+        await cluster.clock.sleep(0.2)
+        most = max(most, cluster.add_up())
+        assert most <= hourly + DUST
+    return most
+
+
+async def play_burst(seed: int) -> tuple[float, float, int]:
+    chance = Random(seed)
+    cluster = SpendCluster(seed, node_ready=chance.choice((1.0, 20.0)))
+    hourly = chance.choice((0.2, 0.5, 1.0, 2.5))
+    cluster.moody = True
+    cluster.refusals = chance.choice((0.0, 0.3, 0.6))
+    most = 0.0
+    async with cluster.world.running():
+        cluster.create_class()
+        for number in range(chance.choice((1, 3))):
+            kinds = chance.choice((("spot",), ("on-demand",), ("spot", "on-demand")))
+            cluster.create_pool(f"pool-{number}", kinds=kinds)
+        cluster.create_limit(hourly=f"{hourly}", overlap="0%")
+        cluster.start()
+        for number in range(3):
+            name, replicas = f"app-{number}", chance.randrange(1, 30)
+            cluster.create_workload(name, replicas, chance.choice(("200m", "900m", "3")))
+            most = max(most, await watch_books(cluster, hourly, chance.choice((3.0, 11.0, 25.0))))
+            if chance.random() < 0.5:
+                await cluster.kill()
+        most = max(most, await watch_books(cluster, hourly, 30.0))
+        await cluster.stop()
+    return most, hourly, cluster.refused
+
+
+@pytest.mark.spec("SL-1", "SL-14")
+def test_dollars_of_launched_and_ordered_nodes_never_exceed_the_limit() -> None:
+    spent = refused = 0.0
+    for seed in range(SEEDS):
+        most, hourly, turned_down = run_virtual(play_burst(seed))
+        spent, refused = spent + most / hourly, refused + turned_down
+    assert spent / SEEDS > 0.5, "limits that nothing comes near to prove nothing"
+    assert refused > 0
+
+
+@pytest.mark.spec("SL-2")
+def test_pods_of_high_priority_run_and_held_pods_are_told_by_an_event() -> None:
+    async def main() -> None:
+        cluster = SpendCluster()
+        async with cluster.world.running():
+            cluster.create_class()
+            cluster.create_pool()
+            cluster.create_limit(hourly="1.00")
+            cluster.create_workload("low", 60, "900m")
+            cluster.create_workload("high", 10, "900m", priority=1000)
+            cluster.start()
+            await cluster.clock.sleep(90)
+            bound = cluster.list_bound()
+            assert sum(name.startswith("high") for name in bound) == 10
+            assert 10 < len(bound) < 70
+            held = {
+                each["regarding"]["name"]: each["note"]
+                for each in cluster.api.list("events.events.k8s.io", "default")
+                if each["reason"] == "FailedScheduling"
+            }
+            waiting = {each["metadata"]["name"] for each in cluster.api.list("pods", "default")} - bound
+            assert waiting <= held.keys()
+            assert all("SpendLimit development allows $1.00 an hour" in held[name] for name in waiting)
+            assert all("too much" in held[name] for name in waiting)
+            assert cluster.add_up() <= 1.0
+            await cluster.stop()
+
+    run_virtual(main())
+
+
+@pytest.mark.spec("SL-4")
+def test_at_the_close_of_a_window_nothing_goes_and_at_its_opening_held_pods_are_bought_for() -> None:
+    async def main() -> None:
+        cluster = SpendCluster(start=datetime(2026, 11, 18, 18, 55, tzinfo=UTC))
+        async with cluster.world.running():
+            cluster.create_class()
+            cluster.create_pool()
+            night = {"schedule": "0 19 * * 1-5", "duration": "15m", "hourly": "0.10"}
+            cluster.create_limit(hourly="10.00", windows=[night])
+            cluster.create_workload("day", 20)
+            cluster.start()
+            await cluster.clock.sleep(240)
+            assert cluster.count_pods(bound=True) == 20
+            before = cluster.add_up()
+            await cluster.clock.sleep(120)  # 19:01
+            cluster.create_workload("night", 20)
+            await cluster.clock.sleep(300)
+            assert cluster.add_up() == before, "nothing goes, and nothing is bought"
+            assert cluster.count_pods(bound=True) < 40
+            opens = datetime(2026, 11, 18, 19, 15, tzinfo=UTC)
+            await cluster.clock.sleep((opens - cluster.clock.now()).total_seconds() - 1)
+            assert cluster.count_pods(bound=True) < 40
+            await cluster.clock.sleep(1 + 10 + 10 + 15)  # the next look, a batch window, and the node
+            assert cluster.count_pods(bound=True) == 40
+            await cluster.stop()
+
+    run_virtual(main())
+
+
+@pytest.mark.spec("SL-10")
+@pytest.mark.parametrize("what", ["limit", "definition"])
+def test_once_a_limit_or_its_kind_is_gone_held_pods_are_bought_for(what: str) -> None:
+    async def main() -> None:
+        cluster = SpendCluster()
+        async with cluster.world.running():
+            cluster.create_class()
+            cluster.create_pool()
+            cluster.create_limit(hourly="0.01")
+            cluster.create_workload("web", 5)
+            cluster.start()
+            await cluster.clock.sleep(60)
+            assert cluster.count_pods(bound=True) == 0
+            if what == "limit":
+                cluster.api.delete(LIMITS, "development")
+            else:
+                cluster.api.delete("customresourcedefinitions.apiextensions.k8s.io", LIMITS)
+            await cluster.clock.sleep(60)
+            assert cluster.count_pods(bound=True) == 5
+            await cluster.stop()
+
+    run_virtual(main())
