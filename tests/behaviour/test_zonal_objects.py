@@ -418,21 +418,6 @@ async def test_e29_switched_off_while_active_means_a_full_restore_first() -> Non
         assert world.status()["endReason"] == "Operator"
 
 
-@virtual
-async def test_nodes_that_have_been_ready_for_longest_are_protected_first() -> None:
-    """While writes are few and far between, those that serve the most are the ones to keep."""
-    world = Shifted(nodes={A: 4, B: 1})
-    world.pool()
-    async with world.running():
-        for name, hour in (("a1", 4), ("a0", 3), ("a3", 2)):
-            ready = {"type": "Ready", "status": "True", "reason": "KubeletReady"}
-            ready["lastTransitionTime"] = f"2025-01-01T0{hour}:00:00Z"
-            world.api.patch("nodes", name, {"status": {"conditions": [ready]}}, subresource="status")
-        await active(world)
-        paths = [path.rpartition("/nodes/")[2] for _, path in world.transport.written if "/nodes/" in path]
-        assert [each for each in paths if each.startswith("a")] == ["a3", "a0", "a1", "a2"]
-
-
 @pytest.mark.spec("zonal-E29")
 @virtual
 async def test_e29_with_leave_everything_stays_as_it_is() -> None:
