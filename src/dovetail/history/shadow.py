@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from dovetail.api import labels
+from dovetail.api.core import PodDisruptionBudget
 from dovetail.api.meta import Record
 from dovetail.api.pod import Pod
 from dovetail.api.predicates import is_terminal, owned_by_daemonset, owned_by_node
@@ -24,6 +25,7 @@ from dovetail.history.recording.reader import RecordedLook
 from dovetail.history.recording.segment import SegmentHead
 from dovetail.history.shadow_claim import PromiseCounts, ShadowClaim, TwinBill, build_claim
 from dovetail.scheduling.model import state_node as views
+from dovetail.scheduling.model.label_selectors import matches_selector
 from dovetail.scheduling.model.snapshot import StateNode
 
 __all__ = [
@@ -76,8 +78,8 @@ class PromiseMeter:
         self._waiting: dict[str, datetime] = {}
         self._late: set[str] = set()
         self._on: dict[str, StateNode] = {}
-        self._broken: set[str] = set()
-        self._waited = self._evictions = self._budgets = 0
+        self._limits: dict[str, PodDisruptionBudget] = {}
+        self._waited = self._evictions = self._broken = 0
 
     def add_look(self, at: datetime, situation: Situation) -> None:
         """The cluster at a time."""
@@ -85,6 +87,7 @@ class PromiseMeter:
         waiting = {pod.uid: pod.metadata.creation_timestamp or at for pod in snapshot.pods}
         bound: dict[str, datetime | None] = {}
         seen: dict[str, StateNode] = {}
+        evicted: list[Pod] = []
         for state in snapshot.nodes:
             name = views.read_name(state)
             seen[name] = state
@@ -95,24 +98,28 @@ class PromiseMeter:
             bound.update({pod.uid: _find_bound_time(pod) for pod in state.pods if pod.uid not in known})
             if before is not None and _is_going(state):
                 here = {pod.uid for pod in state.pods}
-                self._evictions += sum(pod.uid not in here for pod in before.pods if _counts(pod))
+                evicted += [pod for pod in before.pods if _counts(pod) and pod.uid not in here]
         for name, before in self._on.items():
             if name not in seen and _is_going(before):
-                self._evictions += sum(map(_counts, before.pods))
+                evicted += filter(_counts, before.pods)
+        self._evictions += len(evicted)
+        limits = {budget.full_name: budget for budget in snapshot.budgets}
+        for name, budget in limits.items() if evicted else ():
+            self._broken += _is_broken(self._limits.get(name), budget, evicted)
         for uid, began in self._waiting.items():
             ended = bound.get(uid) or at
             if uid not in self._late and ended - began > LONG_WAIT:
                 self._late.add(uid)
                 self._waited += 1
         self._late &= waiting.keys()
-        self._waiting, self._on = waiting, seen
+        self._waiting, self._on, self._limits = waiting, seen, limits
 
     def skip_gap(self) -> None:
         """Nobody watched: what differs at the next look is nobody's."""
-        self._waiting, self._on = {}, {}
+        self._waiting, self._on, self._limits = {}, {}, {}
 
     def count(self) -> PromiseCounts:
-        return PromiseCounts(waited=self._waited, evictions=self._evictions, budgets_broken=self._budgets)
+        return PromiseCounts(waited=self._waited, evictions=self._evictions, budgets_broken=self._broken)
 
 
 class ShadowFold:
@@ -219,6 +226,19 @@ def _list_left_out(situation: Situation) -> list[str]:
         if pool and pool not in known:
             found.append(pool)
     return found
+
+
+def _is_broken(before: PodDisruptionBudget | None, after: PodDisruptionBudget, evicted: list[Pod]) -> bool:
+    """Whether more pods of a budget were evicted than it allowed, and too few of them are left."""
+    was, now = before.status if before is not None else None, after.status
+    if was is None or was.current_healthy < was.desired_healthy or was.desired_healthy != now.desired_healthy:
+        return False
+    mine = (
+        pod
+        for pod in evicted
+        if pod.namespace == after.namespace and matches_selector(after.spec.selector, pod.labels)
+    )
+    return now.current_healthy < now.desired_healthy and sum(1 for _ in mine) > was.disruptions_allowed
 
 
 def _is_going(state: StateNode) -> bool:

@@ -34,7 +34,8 @@ WORST, WORST_DAYS, OF_DAYS = 0.05, 3, 7
 
 
 class PromiseCounts(Record, frozen=True):
-    """What pods noticed: those that waited over a minute for a place, and those that were evicted."""
+    """What pods noticed: those that waited over a minute for a place, those that were evicted, and how often
+    more of them were than a PodDisruptionBudget allowed."""
 
     waited: int = 0
     evictions: int = 0

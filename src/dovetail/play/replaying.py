@@ -23,6 +23,7 @@ from random import Random
 from typing import Any, Literal
 
 from dovetail.api import crds
+from dovetail.api.core import PodDisruptionBudget
 from dovetail.api.crds import find_provider_api
 from dovetail.app.controller import Dovetail
 from dovetail.controllers.disruption import DisruptionController
@@ -40,6 +41,7 @@ from dovetail.play.recorded_start import fill_world
 from dovetail.play.replay_meter import ReplayBill, ReplayMeter
 from dovetail.play.replayed_spot import SpotReclaims
 from dovetail.play.started_world import ReplacedObjects, StartedWorld
+from dovetail.scheduling.model.snapshot import Snapshot
 from dovetail.settings import read_settings
 from dovetail.sim.clock import VirtualClock, VirtualLoop
 from dovetail.sim.cluster.controllers import SimClusterOptions
@@ -180,6 +182,13 @@ class ReplayRun:
     def bill(self) -> ReplayBill:
         """What it came to so far: dollars, node hours, evictions, waits, unplaced pods and repeated work."""
         return self._meter.build_bill(self._pods.job_hours, self._pods.repeated_hours)
+
+    def look(self) -> Situation:
+        """The replayed cluster's nodes, pods and PodDisruptionBudgets as they are now."""
+        cluster = self._dovetail.cluster
+        budgets = tuple(self._dovetail.get_informer(PodDisruptionBudget))
+        nodes = tuple(tracked.state for tracked in cluster)
+        return Situation(Snapshot(nodes=nodes, pods=cluster.pending, budgets=budgets))
 
     def close(self) -> None:
         """End the controllers and the event loop."""

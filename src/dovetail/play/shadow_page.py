@@ -49,6 +49,7 @@ def _render_numbers(report: ShadowReport) -> str:
     here = twin.promises if twin is not None else None
     beside = f" there, {here.waited:,} here" if here is not None else ""
     moved = f" there, {here.evictions:,} here" if here is not None else ""
+    broken = f" there, {here.budgets_broken:,} here" if here is not None else ""
     rows = [
         (
             "what was paid",
@@ -58,6 +59,7 @@ def _render_numbers(report: ShadowReport) -> str:
         ("where we differ", sums or f"nowhere, in {report.compared:,} decisions"),
         ("pods that waited over 60 s", f"{report.promises.waited:,}{beside}"),
         ("evictions", f"{report.promises.evictions:,}{moved}"),
+        ("PDBs broken", f"{report.promises.budgets_broken:,}{broken}"),
         ("watched", f"{report.paid.watched_seconds / 3600:,.1f} hours, {report.gaps} gaps"),
     ]
     if report.left_out:

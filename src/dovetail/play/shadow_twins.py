@@ -17,7 +17,7 @@ from dovetail.history.paid import PaidBill, PaidMeter
 from dovetail.history.record import DecisionRecord, RecordKind
 from dovetail.history.recording.reader import RecordedLook, SegmentSource
 from dovetail.history.recording.segment import SegmentHead
-from dovetail.history.shadow import ShadowFold, ShadowReport, list_claims
+from dovetail.history.shadow import PromiseMeter, ShadowFold, ShadowReport, list_claims
 from dovetail.history.shadow_claim import LEAST_HOURS, PromiseCounts, TwinBill, TwinHour, build_claim
 from dovetail.play.replay_meter import ReplayBill
 from dovetail.play.replaying import ReplayRun, Variation
@@ -111,6 +111,7 @@ class TwinConsumer:
         self._before: ReplayBill | None = None
         self._paid = PaidMeter()
         self._boots = BootDays()
+        self._promises = PromiseMeter()
         self._unknown = 0.0
         self._waiting: deque[RecordedLook] = deque()
         self._last: datetime | None = None
@@ -173,7 +174,9 @@ class TwinConsumer:
         if bill is None:
             return None
         found = _build_twin_bill(bill, self._paid.bill())
-        return replace(found, unknown=self._unknown, boots=self._boots.list_days())
+        broken = self._promises.count().budgets_broken
+        promises = replace(found.promises, budgets_broken=broken)
+        return replace(found, promises=promises, unknown=self._unknown, boots=self._boots.list_days())
 
     def encode_result(self) -> bytes:
         """The bill as JSON."""
@@ -184,6 +187,7 @@ class TwinConsumer:
         if self._run is None or time <= self._run.now:
             return
         self._run.advance_to(time)
+        self._promises.add_look(time, self._run.look())
         while self._waiting and self._waiting[0].at <= time:
             look = self._waiting.popleft()
             self._paid.add_look(look.at, look.situation)
@@ -204,6 +208,7 @@ class TwinConsumer:
         self._before = bill if self._before is None else self._before.add(bill)
         self._run.close()
         self._run = None
+        self._promises.skip_gap()
         self._waiting.clear()
 
     def _build_variation(self) -> Variation:

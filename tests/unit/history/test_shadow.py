@@ -7,8 +7,11 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
+from dovetail.api.core import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
+from dovetail.api.meta import LabelSelector, ObjectMeta
 from dovetail.cli.views.shadows import format_report
 from dovetail.disruption.situation import Situation
+from dovetail.history.boot_days import BootDay
 from dovetail.history.paid import PaidBill, PaidHour
 from dovetail.history.recording.reader import RecordedLook
 from dovetail.history.shadow import PromiseMeter, ShadowFold, ShadowReport
@@ -52,6 +55,36 @@ def test_a_saving_is_claimed_with_how_sure_it_is() -> None:
 def test_nothing_is_claimed_below_the_certainty() -> None:
     claim = build_claim(paid(), twin(paid(), -0.015), twin(paid(), 0.02))
     assert (claim.share, claim.sentence) == (None, "no difference that can be told")
+
+
+def test_nothing_is_claimed_that_hangs_on_spot_capacity_nobody_knows() -> None:
+    unknown = replace(twin(paid(), -0.15), unknown=0.14)
+    claim = build_claim(paid(), unknown, twin(paid(), 0.02))
+    assert (claim.share, claim.certainty) == (None, pytest.approx(0.16))
+
+
+@pytest.mark.spec("SH-6")
+def test_an_assumption_that_the_cluster_proves_wrong_is_told_beside_the_claim() -> None:
+    slow = BootDay(day="2026-01-05", nodes=3, real=1200.0, assumed=40.0)
+    calibration = replace(twin(paid(), 0.01), boots=(slow,))
+    claim = build_claim(paid(), twin(paid(), -0.15), calibration)
+    report = ShadowReport(paid=paid(), twin=twin(paid(), -0.15), claim=claim)
+    said = "boot time: nodes took 20 min from launch to ready on 2026-01-05, and the model assumed 40 s"
+    assert f"assumed wrongly     {said}" in format_report(report)
+    assert said in render_shadow(report)
+
+
+def test_time_that_nobody_watched_is_not_paid_for() -> None:
+    fold = ShadowFold()
+    seen = Situation(snapshot=scene(state("a", of=LARGE)).snapshot)
+    for minutes in (0, 60):
+        fold.add_look(RecordedLook(1, 1, NOW + timedelta(minutes=minutes), seen))
+    fold.skip_gap(NOW + timedelta(minutes=600))
+    for minutes in (600, 660):
+        fold.add_look(RecordedLook(1, 1, NOW + timedelta(minutes=minutes), seen))
+    report = fold.build_report()
+    assert (report.gaps, report.gap_seconds) == (1, 9 * 3600.0)
+    assert report.paid.dollars == pytest.approx(16.0)
 
 
 @pytest.mark.parametrize("missing", [0, 1])
@@ -117,6 +150,41 @@ def test_waits_and_evictions_are_counted_once() -> None:
     look(130, replace(here, marked=True, pods=()))
     look(140)
     assert meter.count() == PromiseCounts(waited=1, evictions=1)
+    look(150, replace(here, marked=True))
+    look(160)
+    assert meter.count().evictions == 2, "a node that goes with all its pods between two looks"
+    look(170, here)
+    look(180)
+    assert meter.count().evictions == 2, "a node that fails is nobody's choice"
+
+
+@pytest.mark.parametrize(
+    ("evicted", "healthy", "desired", "broken"),
+    [(2, 1, 2, 1), (1, 2, 2, 0), (2, 2, 2, 0), (2, 1, 3, 0)],
+    ids=["more than allowed", "as many as allowed", "others took their place", "more are wanted now"],
+)
+def test_a_budget_is_broken_by_more_evictions_than_it_allows(
+    evicted: int, healthy: int, desired: int, broken: int
+) -> None:
+    """Three pods of a budget that wants two; how many are left when some are evicted of a node that goes."""
+    pods = [pod(f"p{number}", labels={"app": "web"}) for number in range(3)]
+    here, meter = state("a", *pods, of=LARGE), PromiseMeter()
+
+    def look(seconds: int, current: int, wanted: int, *states: StateNode) -> None:
+        at = NOW + timedelta(seconds=seconds)
+        status = PodDisruptionBudgetStatus(
+            current_healthy=current, desired_healthy=wanted, disruptions_allowed=max(0, current - wanted)
+        )
+        spec = PodDisruptionBudgetSpec(selector=LabelSelector(match_labels={"app": "web"}))
+        about = ObjectMeta(name="web", namespace=pods[0].namespace)
+        limit = PodDisruptionBudget(metadata=about, spec=spec, status=status)
+        seen = scene(*states, pdbs=(limit,), now=at).snapshot
+        meter.add_look(at, Situation(snapshot=seen))
+
+    look(0, 3, 2, replace(here, marked=True))
+    look(10, healthy, desired, replace(here, marked=True, pods=here.pods[evicted:]))
+    look(20, healthy, desired, replace(here, marked=True, pods=here.pods[evicted:]))
+    assert meter.count().budgets_broken == broken
 
 
 def test_hostile_names_are_escaped_on_the_page() -> None:

@@ -72,11 +72,15 @@ def _format_sums(report: ShadowReport) -> str:
 def _format_promises(report: ShadowReport) -> str:
     there, twin = report.promises, report.twin
     if twin is None:
-        return f"pods that waited over 60 s: {there.waited:,} · evictions: {there.evictions:,}"
+        return (
+            f"pods that waited over 60 s: {there.waited:,} · evictions: {there.evictions:,} · "
+            f"PDBs broken: {there.budgets_broken:,}"
+        )
     here = twin.promises
     return (
         f"pods that waited over 60 s: {there.waited:,} there, {here.waited:,} here · "
-        f"evictions: {there.evictions:,} there, {here.evictions:,} here"
+        f"evictions: {there.evictions:,} there, {here.evictions:,} here · "
+        f"PDBs broken: {there.budgets_broken:,} there, {here.budgets_broken:,} here"
     )
 
 

@@ -109,6 +109,12 @@ def _build_facts(report: ShadowReport) -> Iterable[Fact]:
         Cell(there.evictions, f"{there.evictions:,} there", "number"),
         f"{here.evictions:,} here" if here is not None else "",
     )
+    yield Fact(
+        "broken",
+        "PDBs broken",
+        Cell(there.budgets_broken, f"{there.budgets_broken:,} there", "number"),
+        f"{here.budgets_broken:,} here" if here is not None else "",
+    )
 
 
 def _build_charts(report: ShadowReport) -> Iterable[WebChart]:
