@@ -144,6 +144,36 @@ def test_a_change_of_a_snapshot_tells_waves_pace_bill_and_floor(tmp_path: Path) 
     assert "bought first: 1 ×" in told.out
 
 
+def test_a_node_that_a_pod_blocks_for_good_drifts_and_stays(tmp_path: Path) -> None:
+    """Nothing is bought in its place, and it is in the bill of both sides."""
+    objects = shop_objects()
+    objects[-1]["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "true"}
+    taken = save_world(tmp_path, *objects)
+    change = save_change(tmp_path, pool("general", labels={"tier": "x"}))
+    told = dovetail("plan", "--snapshot", taken, "--change", change, "-o", "json")
+    found = json.loads(told.out)
+    holders = {each["node"]: each["heldBy"] for each in found["replaced"]}
+    assert holders["node-0"] is None
+    assert holders["node-1"]
+    assert (found["leaving"], found["evicted"]) == (["node-0"], ["shop/web-5d9c-0"])
+
+
+def test_what_drifts_is_bought_anew_and_in_the_bill(tmp_path: Path) -> None:
+    taken = save_world(tmp_path, *shop_objects())
+    change = save_change(tmp_path, pool("general", labels={"tier": "x"}))
+    found = json.loads(dovetail("plan", "--snapshot", taken, "--change", change, "-o", "json").out)
+    assert found["leaving"] == ["node-0", "node-1"]
+    assert sum(each["after"] for each in found["nodes"]) >= 1
+    assert found["hourlyAfter"] >= found["floorAfter"] > 0
+
+
+def test_a_budget_that_held_before_is_not_told_again(tmp_path: Path) -> None:
+    taken = save_world(tmp_path, *shop_objects(), budget("old", "web", maxUnavailable=0))
+    change = save_change(tmp_path, deployment("other", 1, 100, 64))
+    found = json.loads(dovetail("plan", "--snapshot", taken, "--change", change, "-o", "json").out)
+    assert found["pdbs"] == []
+
+
 def test_pods_that_lose_their_place_are_named_with_the_nearest_miss(tmp_path: Path) -> None:
     taken = save_world(tmp_path, *shop_objects())
     change = save_change(tmp_path, deployment("web", 2, 500, 512, nodeSelector={"disk": "fast"}))

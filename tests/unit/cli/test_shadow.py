@@ -9,11 +9,18 @@ import pytest
 
 from dovetail.api.nodepool import NodePool
 from dovetail.app.cluster_context import ClusterContext
-from dovetail.errors import Misconfigured
+from dovetail.app.live_cluster import build_sight
+from dovetail.errors import Misconfigured, Refused
 from dovetail.play.shadow_run import require_pools
+from dovetail.providers.kwok.provider import KwokProvider
 from dovetail.runtime.informer import Informer
+from dovetail.settings import read_settings
+from dovetail.sim.clock import VirtualClock
+from dovetail.sim.transport import LocalTransport
+from dovetail.sim.world import World
 from support.builders import nodepool
 from support.commands import dovetail
+from support.read_only import ReadOnlyTransport
 
 
 class Sight:
@@ -36,6 +43,16 @@ def test_a_cluster_without_a_nodepool_is_refused() -> None:
     asyncio.run(ask(nodepool()))
     with pytest.raises(Misconfigured, match="there is no NodePool in this cluster"):
         asyncio.run(ask())
+
+
+async def test_whoever_only_looks_cannot_write_though_somebody_tries() -> None:
+    world = World(VirtualClock(), 0)
+    transport = ReadOnlyTransport(LocalTransport(world.server, "eyes/1"))
+    sight = build_sight(transport, read_settings((), {}, provider="kwok"), KwokProvider, clock=world.clock)
+    with pytest.raises(Refused, match="no longer leads"):
+        await sight.kube.delete(nodepool())
+    assert transport.attempts == []
+    sight.close()
 
 
 @pytest.mark.parametrize(

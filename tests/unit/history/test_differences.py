@@ -186,6 +186,7 @@ def test_an_event_is_believed_over_a_binding() -> None:
     story.look(20, dear, replace(other, pods=tuple(replace(each, node_name="other") for each in pods)))
     (found,) = story.find(DifferenceKind.BOUGHT)
     assert (found.about, found.pods, found.attributed_by) == (("a",), 3, "event")
+    assert found.their_reason.startswith("a for 3 pods: ")
 
 
 def test_a_replacement_is_not_a_purchase() -> None:
@@ -240,6 +241,36 @@ def test_a_verdict_that_ends_before_it_is_looked_at_twice_is_nothing() -> None:
     story.look(15, replace(empty, pods=tuple(replace(each, node_name="idle") for each in big())))
     story.look(30, replace(empty, pods=tuple(replace(each, node_name="idle") for each in big())))
     assert story.find(DifferenceKind.STAYED) == []
+
+
+def test_a_verdict_that_ends_counts_until_then() -> None:
+    story, empty = Story(), state("idle", of=LARGE)
+    for seconds in range(0, 75, 15):
+        story.look(seconds, empty)
+    for seconds in range(75, 600, 15):
+        story.look(seconds, replace(empty, pods=tuple(replace(each, node_name="idle") for each in big())))
+    (found,) = story.find(DifferenceKind.STAYED)
+    assert found.dollars == pytest.approx(8.0 * (75 - 15) / 3600)
+    assert found.ended == "our verdict ended"
+
+
+def test_what_would_come_in_a_second_turn_counts_from_then() -> None:
+    """The empty node goes first, and a controller looks twice for each turn."""
+    story = Story()
+    seen = state("idle", of=LARGE), state("half", *waiting(), of=LARGE)
+    for seconds in range(0, 120, 15):
+        story.look(seconds, *seen)
+    began = {each.about[0]: (each.at - NOW).total_seconds() for each in story.find(DifferenceKind.STAYED)}
+    assert began == {"idle": 15.0, "half": 30.0}
+
+
+def test_a_node_that_became_empty_and_went_between_two_looks_is_asked_about_as_it_was_then() -> None:
+    story, full = Story(), state("full", *big(), of=LARGE)
+    story.look(0, full)
+    empty = replace(full, pods=())
+    story.look(15, replace(empty, marked=True, claim=mark(empty, "Empty")))
+    assert story.tracker.list_differences() == []
+    assert story.tracker.consolidations.agreed == 1
 
 
 def big() -> tuple[Pod, ...]:

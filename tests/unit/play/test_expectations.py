@@ -90,6 +90,26 @@ def test_a_bill_above_the_floor_is_no_proof_and_one_below_it_is() -> None:
     )
 
 
+def test_an_expectation_of_one_world_is_judged_in_that_world_alone() -> None:
+    worlds: list[dict[str, Any]] = [
+        {"name": "now"},
+        {"name": "more", "scale": {"factor": 2.5, "workloads": ["shop/*"]}},
+    ]
+    found = judge(shop(), {"hourlyAtMost": "1.00", "world": "more"}, {"everyPodPlaced": True}, worlds=worlds)
+    assert [(each.number, each.world) for each in found] == [(0, "more"), (1, "now"), (1, "more")]
+
+
+def test_pods_that_have_no_place_do_not_raise_the_floor() -> None:
+    """Nothing is bought for them, so that a proof must not count them: not even what the plan costs holds."""
+    nodes = claimed_node("node-0", "general", "2", ZONES[0])
+    limited = see(pool("general", limits={"cpu": "4"}), *nodes)
+    grown = apply_change(limited.snapshot, read(deployment("web", 12, 900, 512)).build_change())
+    changed = limited.with_snapshot(grown.after)
+    world = VerifiedWorld("now", "now", GivenWorld(changed, grown), changed)
+    assert world.left_out
+    assert 0 < world.floor <= world.hourly + 1e-9
+
+
 def test_pods_without_a_place_are_named_with_the_nearest_miss_unless_excepted() -> None:
     change = read(deployment("web", 4, 500, 512, nodeSelector={"disk": "fast"})).build_change()
     broken, excepted = judge(
@@ -319,4 +339,7 @@ def test_what_is_called_impossible_is_kept_by_no_fleet_at_all(seed: int) -> None
         (found,) = judge(situation, {"hourlyAtMost": limit})
         assert not (found.certified and least <= float(limit) + 1e-9)
         certified += found.certified
+        if found.certified:
+            told = float(found.found.rpartition("$")[2].removesuffix(" an hour"))
+            assert told <= world.floor + 1e-9, "no more is told than was proven"
     assert certified, "a bill of half the least is proven impossible"

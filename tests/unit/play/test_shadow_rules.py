@@ -13,9 +13,10 @@ from dovetail.disruption.situation import Situation
 from dovetail.errors import BadInput
 from dovetail.history.difference import DifferenceKind, DifferenceReason
 from dovetail.history.differences import DifferenceTracker
+from dovetail.history.recording.reader import RecordedLook
 from dovetail.history.recording.segment import FORMAT, SegmentHead
 from dovetail.play.shadow_rules import TriedRules
-from dovetail.play.shadow_twins import FoldConsumer, ShadowTwins
+from dovetail.play.shadow_twins import FoldConsumer, ShadowTwins, TwinConsumer
 from support.builders import NOW, condition, pod
 from support.disruption import LARGE, MEDIUM, SMALL, pool, scene, state
 
@@ -122,9 +123,8 @@ def test_one_step_differences_follow_what_is_tried() -> None:
     only = document(requirements=(("node.kubernetes.io/instance-type", "In", "large"),))
     found = {}
     for name, manifests in (("as it is", ()), ("tried", (only,))):
-        rules = TriedRules((), manifests)
-        rules.read_head(head())
-        tracker = DifferenceTracker(rules.decide_as)
+        consumer = FoldConsumer(ShadowTwins(manifests=manifests))
+        consumer.begin_segment(head())
         bought = state(
             "b", *pods, of=LARGE, claim={"created": NOW + timedelta(seconds=5)}, consolidatable=False
         )
@@ -133,6 +133,20 @@ def test_one_step_differences_follow_what_is_tried() -> None:
             (NOW, scene(pending=pods, types=types)),
             (NOW + timedelta(seconds=10), scene(bought, types=types)),
         ):
-            tracker.add_look(at, Situation(snapshot=seen.snapshot))
-        found[name] = [each.rate for each in tracker.list_differences() if each.kind is DifferenceKind.BOUGHT]
+            consumer.add_look(RecordedLook(1, 1, at, Situation(snapshot=seen.snapshot)))
+        found[name] = [
+            each.rate for each in consumer.report().differences if each.kind is DifferenceKind.BOUGHT
+        ]
     assert found == {"as it is": [7.0], "tried": []}
+
+
+def test_the_planner_of_another_autoscaler_does_not_decide_for_the_twin() -> None:
+    consumer = TwinConsumer("dovetail", ShadowTwins(settings=(("CONSOLIDATE_MANY", "true"),)))
+    consumer.begin_segment(head(PLANNER="one-by-one", PREFERENCE_POLICY="Ignore"))
+    variation = consumer._build_variation()
+    assert variation.settings == {
+        "PROVIDER": "kwok",
+        "CONSOLIDATE_MANY": "true",
+        "PREFERENCE_POLICY": "Ignore",
+    }
+    assert variation.recorded_settings["PLANNER"] == "one-by-one"

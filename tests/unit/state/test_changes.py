@@ -16,7 +16,7 @@ from dovetail.errors import BadInput
 from dovetail.providers.kwok.catalog import read_instance_types
 from dovetail.scheduling.model.snapshot import SchedulingOptions, Snapshot
 from dovetail.state.changed_pods import DeletedObject
-from dovetail.state.changes import SnapshotChange, apply_change
+from dovetail.state.changes import SnapshotChange, apply_change, drain_nodes
 from dovetail.state.offline import OfflineCluster, find_kind
 from support.random_changes import budget, claimed_node, deployment, pool, running_pod, thing
 
@@ -257,6 +257,17 @@ def test_what_is_not_there_cannot_be_deleted() -> None:
     both = read(pool("general")).build_change((DeletedObject(NodePool, "general"),))
     with pytest.raises(BadInput, match="NodePool general is to be deleted and is in the change as well"):
         apply_change(world(), both)
+
+
+def test_pods_that_are_held_for_good_stay_on_a_node_that_is_drained() -> None:
+    held = running_pod("held", "held", "node-0", 100, 64)
+    held["metadata"]["annotations"] = {"karpenter.sh/do-not-disrupt": "true"}
+    before = world(held)
+    drained = drain_nodes(before, {"node-0"})
+    moved = {pod.name for pod in drained.moving} - {pod.name for pod in before.moving}
+    there = {pod.name for state in before.nodes for pod in state.pods if pod.node_name == "node-0"}
+    assert moved == there - {"held"}
+    assert moved
 
 
 def test_a_change_of_too_many_pods_is_refused() -> None:

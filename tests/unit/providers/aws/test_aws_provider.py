@@ -109,8 +109,12 @@ async def test_one_look_around_tells_prices_and_free_reservations() -> None:
     assert len({each.price for each in offered}) > 2, "spot has a price of its own in each zone"
     ec2.aws.faults.hang_requests("GetProducts", None)
     began = ec2.clock.monotonic()
-    await AwsProvider(ec2.provider.given, ec2.aws).look_around()
+    assert once.list_assumptions() == ()
+    late = AwsProvider(ec2.provider.given, ec2.aws)
+    await late.look_around()
     assert ec2.clock.monotonic() - began == 20
+    (said,) = late.list_assumptions()
+    assert said.startswith("AWS does not tell on-demand prices here")
 
 
 @virtual
