@@ -15,7 +15,8 @@ from dovetail.api.crds import find_provider_api
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.controllers.provider_port import ProviderContext
-from dovetail.history.supply import BootTimes
+from dovetail.history.spot_choices import SpotChoices
+from dovetail.history.supply import BootTimes, SpotPlace
 from dovetail.ports import Instance
 from dovetail.scheduling.model.instance_types import InstanceType, Offering
 from dovetail.scheduling.model.snapshot import Snapshot
@@ -36,9 +37,17 @@ Types = tuple[InstanceType, ...]
 class RecordedCloud(CatalogueCloud):
     """Sells to each NodePool what it was offered in the recording; nodes boot as long as they did there."""
 
-    def __init__(self, given: ProviderContext, provider: str, assume: Assumption, boots: BootTimes) -> None:
+    def __init__(
+        self,
+        given: ProviderContext,
+        provider: str,
+        assume: Assumption,
+        boots: BootTimes,
+        choices: SpotChoices | None = None,
+    ) -> None:
         super().__init__(given, provider, find_provider_api(provider), ())
         self.assume = assume
+        self.choices = choices or SpotChoices()
         self._boots = boots
         self._offers: dict[str, Types] = {}
         self._anywhere: Types = ()
@@ -106,11 +115,24 @@ class RecordedCloud(CatalogueCloud):
         return self._types
 
     def _choose_cheapest(self, claim: NodeClaim) -> tuple[InstanceType, Offering]:
-        kept, self._types = self._types, self._find_offers(claim.labels.get(labels.NODEPOOL, ""))
+        """The cheapest; of spot capacity what the cloud of the recording takes for that."""
+        offers = self._find_offers(claim.labels.get(labels.NODEPOOL, ""))
+        kept, self._types = self._types, tuple(map(self._weigh_type, offers))
         try:
             return super()._choose_cheapest(claim)
         finally:
             self._types = kept
+
+    def _weigh_type(self, each: InstanceType) -> InstanceType:
+        known = [self._find_factor(each.name, offering) for offering in each.offerings]
+        if all(factor == 1.0 for factor in known):
+            return each
+        weighed = zip(each.offerings, known, strict=True)
+        return replace(each, offerings=tuple(replace(o, price=o.price * factor) for o, factor in weighed))
+
+    def _find_factor(self, name: str, offering: Offering) -> float:
+        spot = offering.capacity_type == labels.SPOT
+        return self.choices.factors.get(SpotPlace(name, offering.zone), 1.0) if spot else 1.0
 
     def _find_delay(self, claim: NodeClaim) -> float:
         super()._find_delay(claim)  # whether the class is there and ready

@@ -32,6 +32,7 @@ from dovetail.disruption.policy import read_default_annotations
 from dovetail.disruption.situation import Situation
 from dovetail.history.demand import DemandChange, DemandReader, RecordedWorkload
 from dovetail.history.recording.reader import RecordedLook
+from dovetail.history.spot_choices import SpotChoices
 from dovetail.history.supply import BootTimes, ReclaimReader, RecordedReclaim, SpotPlace
 from dovetail.play.kept_pods import KeptPods
 from dovetail.play.recorded_changes import apply_storage, apply_world_changes
@@ -142,6 +143,7 @@ class ReplayRun:
         self._seed = seed
         self._demand = DemandReader()
         self._reclaims = ReclaimReader()
+        self._choices = SpotChoices()
         self._fed: deque[_FedLook] = deque()
         self._returned: dict[str, datetime] = {}
         self._runner = asyncio.Runner(loop_factory=VirtualLoop)
@@ -166,6 +168,7 @@ class ReplayRun:
         situation = look.situation
         if self._learns:
             self.facts.boots.read_look(situation)
+        self._choices.read_look(situation)
         self._fed.append(
             _FedLook(
                 look.at,
@@ -233,6 +236,7 @@ class ReplayRun:
         )
         if self._learns:
             self.facts.boots.read_look(start.situation)
+        self._choices.skip_nodes(start.situation)
         changes = self._demand.read_look(start.at, start.situation)
         self._reclaims.read_look(start.at, start.situation)
         self._dovetail = dovetail
@@ -247,7 +251,9 @@ class ReplayRun:
         await asyncio.sleep(0)
 
     def _make_provider(self, given: ProviderContext) -> CatalogueProvider:
-        self.cloud = RecordedCloud(given, self.variation.provider, self._assume, self.facts.boots)
+        self.cloud = RecordedCloud(
+            given, self.variation.provider, self._assume, self.facts.boots, self._choices
+        )
         return CatalogueProvider(self.cloud)
 
     async def _end(self) -> None:
