@@ -119,10 +119,11 @@ class ReclaimReader:
         states = {}
         for state in situation.snapshot.nodes:
             place = find_spot_place(state)
-            if place is not None:
-                states[views.read_name(state)] = state
+            if place is not None and state.claim is not None:
+                claim = state.claim.uid or state.claim.name  # a node has another name before it registers
+                states[claim] = state
                 if not _is_ending(state):
-                    now[views.read_name(state)] = place, state
+                    now[claim] = place, state
         among: dict[SpotPlace, int] = {}
         for name, (place, before) in self._running.items():
             among[place] = among.get(place, 0) + 1

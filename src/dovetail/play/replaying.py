@@ -40,6 +40,7 @@ from dovetail.play.recorded_cloud import Assumption, RecordedCloud
 from dovetail.play.recorded_objects import build_pod, build_replicaset, name_replicaset
 from dovetail.play.recorded_start import fill_world
 from dovetail.play.replay_meter import ReplayBill, ReplayMeter
+from dovetail.play.replay_settings import build_environment
 from dovetail.play.replayed_spot import SpotReclaims
 from dovetail.play.started_world import ReplacedObjects, StartedWorld
 from dovetail.scheduling.model.snapshot import Snapshot
@@ -59,13 +60,6 @@ DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 HEARTBEAT = 20.0
 # As rarely as watches bear: each tells that nothing happened.
 BOOKMARKS = 60.0
-# What Karpenter has no word for, and how it plans.
-KARPENTER = {"PLANNER": "one-by-one", "DRIFT_PAUSE_AFTER": "0s"}
-# Nobody reads these in a replay, and they cost time.
-QUIET = {"HISTORY_KEEP": "0s", "DISABLE_CLUSTER_STATE_OBSERVABILITY": "true"}
-# Settings that say where a process runs and what it writes: a replay has none of it. Zones are shifted away
-# when the recording says so, and nobody else is asked.
-ELSEWHERE = ("RECORDING", "DECISION_LOG", "NOTIFY_FILE", "ENABLE_ZONAL_SHIFT", "ZONAL_SHIFT_MODE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,9 +201,13 @@ class ReplayRun:
         self.spot = SpotReclaims(world, Random(f"{self._seed} of a replay"))
         for definition in crds.build_manifests(variation.provider):
             world.api.create(DEFINITIONS, definition)
-        settings = read_settings((), _build_environment(variation), provider=variation.provider)
+        settings = read_settings(
+            (),
+            build_environment(variation.settings, variation.choices == "karpenter"),
+            provider=variation.provider,
+        )
         recorded = read_settings(
-            (), _build_environment(variation, recorded=True), provider=variation.provider
+            (), build_environment(variation.recorded_settings), provider=variation.provider
         )
         dovetail = Dovetail(
             settings,
@@ -338,26 +336,3 @@ def _drift_one_by_one(dovetail: Dovetail) -> None:
     for controller in dovetail.controllers:
         if isinstance(controller, DisruptionController):
             controller.drift_at_once = 1
-
-
-def _build_environment(variation: Variation, recorded: bool = False) -> dict[str, str]:
-    """The environment of the replayed controller."""
-    given = dict(variation.recorded_settings if recorded else variation.settings)
-    kept = {key: value for key, value in given.items() if key not in ELSEWHERE and key != "PROVIDER"}
-    if variation.choices == "karpenter" and not recorded:
-        kept = {key: value for key, value in kept.items() if key in _KARPENTER_KNOWS} | KARPENTER
-    return {"CLUSTER_NAME": "replay", **kept, **QUIET}
-
-
-# Of the settings that decisions depend on, those that Karpenter has too.
-_KARPENTER_KNOWS = frozenset(
-    (
-        "BATCH_IDLE_DURATION",
-        "BATCH_MAX_DURATION",
-        "FEATURE_GATES",
-        "MIN_VALUES_POLICY",
-        "PREFERENCE_POLICY",
-        "RESERVED_ENIS",
-        "VM_MEMORY_OVERHEAD_PERCENT",
-    )
-)
