@@ -11,7 +11,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 from typing import Any, Final, NamedTuple
@@ -44,10 +43,9 @@ def iterate_bits(mask: int) -> Iterator[int]:
 
 def build_mask(positions: Iterable[int], length: int) -> int:
     """The set of these positions, each below the length."""
-    digits = bytearray(b"0" * length)
-    for position in positions:
-        digits[~position] = 49  # the digit 1; the lowest bit is written last
-    return int(digits or b"0", 2)
+    flags = np.zeros(length, np.bool_)
+    flags[list(positions)] = True
+    return int.from_bytes(np.packbits(flags, bitorder="little").tobytes(), "little")
 
 
 def convert_to_bools(mask: int, length: int) -> NDArray[np.bool_]:
@@ -63,19 +61,40 @@ class PriceOrder(NamedTuple):
     names: NDArray[Any]
 
 
-@dataclass(slots=True)
 class OfferingGroup:
-    """All variants that can be bought in one way: one zone, one capacity type and so on."""
+    """All variants that can be bought in one way: one zone, one capacity type and so on.
 
-    requirements: Requirements
-    variants: int
-    prices: dict[int, float]
-    """Type index to price; the cheapest where a type has the same deal twice."""
-    offerings: dict[int, Offering]
+    Listed by column while a catalogue is read, and indexed when first asked: many groups never are.
+    """
+
+    def __init__(self, requirements: Requirements) -> None:
+        self.requirements = requirements
+        self.variant_column: list[int] = []
+        self.type_column: list[int] = []
+        self.offering_column: list[Offering] = []
 
     @property
     def capacity_type(self) -> str:
         return self.requirements[CAPACITY_TYPE].only or ""
+
+    @cached_property
+    def variants(self) -> int:
+        return build_mask(self.variant_column, max(self.variant_column, default=-1) + 1)
+
+    @cached_property
+    def offerings(self) -> dict[int, Offering]:
+        """Type index to offering; the cheapest where a type has the same deal twice."""
+        found: dict[int, Offering] = {}
+        for i, offering in zip(self.type_column, self.offering_column, strict=True):
+            known = found.get(i)
+            if offering.price < (inf if known is None else known.price):
+                found[i] = offering
+        return found
+
+    @cached_property
+    def prices(self) -> dict[int, float]:
+        """Type index to the price of its offering."""
+        return {i: offering.price for i, offering in self.offerings.items()}
 
 
 class _GroupedOfferings:
@@ -83,12 +102,11 @@ class _GroupedOfferings:
 
     def __init__(self) -> None:
         self.groups: list[OfferingGroup] = []
-        self.members: list[list[int]] = []
-        self._by_identity: dict[int, int] = {}
-        self._by_names: dict[tuple[object, ...], int] = {}
-        self._by_terms: dict[tuple[tuple[str, Values], ...], int] = {}
+        self._by_identity: dict[int, OfferingGroup] = {}
+        self._by_names: dict[tuple[object, ...], OfferingGroup] = {}
+        self._by_terms: dict[tuple[tuple[str, Values], ...], OfferingGroup] = {}
 
-    def _find_group(self, requirements: Requirements) -> int:
+    def _find_group(self, requirements: Requirements) -> OfferingGroup:
         """Where offerings with these requirements belong; most of them at least share their names."""
         by_key = requirements.by_key
         names = (*by_key, *[values.names if _is_plain(values) else values for values in by_key.values()])
@@ -97,32 +115,24 @@ class _GroupedOfferings:
             known = self._by_names[names] = self._find_equal(requirements)
         return known
 
-    def _find_equal(self, requirements: Requirements) -> int:
+    def _find_equal(self, requirements: Requirements) -> OfferingGroup:
         terms = tuple(sorted(requirements.by_key.items(), key=lambda item: item[0]))
         known = self._by_terms.get(terms)
         if known is None:
-            known = self._by_terms[terms] = len(self.groups)
-            self.groups.append(OfferingGroup(requirements, 0, {}, {}))
-            self.members.append([])
+            known = self._by_terms[terms] = OfferingGroup(requirements)
+            self.groups.append(known)
         return known
 
     def add(self, variant: int, index: int, offerings: Iterable[Offering]) -> None:
         """Offerings of a type's variant that can be bought now."""
         known = self._by_identity
         for offering in offerings:
-            at = known.get(id(offering.requirements))
-            if at is None:
-                at = known[id(offering.requirements)] = self._find_group(offering.requirements)
-            self.members[at].append(variant)
-            group, price = self.groups[at], offering.price
-            if price < group.prices.get(index, inf):
-                group.prices[index] = price
-                group.offerings[index] = offering
-
-    def list_groups(self, variants: int) -> list[OfferingGroup]:
-        for group, members in zip(self.groups, self.members, strict=True):
-            group.variants = build_mask(members, variants)
-        return self.groups
+            group = known.get(id(offering.requirements))
+            if group is None:
+                group = known[id(offering.requirements)] = self._find_group(offering.requirements)
+            group.variant_column.append(variant)
+            group.type_column.append(index)
+            group.offering_column.append(offering)
 
 
 def _is_plain(values: Values) -> bool:
@@ -185,7 +195,8 @@ class InstanceTypeTable:
         listed: list[tuple[int, Sequence[Offering]]] = []
         more: list[tuple[int, Nano, tuple[Offering, ...]]] = []
         for i, each in enumerate(self.types):
-            if any(offering.overrides for offering in each.offerings):
+            # Spelled out, as is what follows: a catalogue has thousands of offerings.
+            if [1 for o in each.offerings if o.capacity_override or o.overhead_override is not None]:
                 base, *overridden = each.allocatable_groups()
                 listed.append((i, base.offerings))
                 more += [(i, convert_to_nano(group.allocatable), group.offerings) for group in overridden]
@@ -199,7 +210,7 @@ class InstanceTypeTable:
         grouped = _GroupedOfferings()
         for variant, (i, buyable) in enumerate(listed):
             grouped.add(variant, i, buyable)
-        self.offering_groups = grouped.list_groups(len(listed))
+        self.offering_groups = grouped.groups
         if any(group.capacity_type == RESERVED for group in self.offering_groups):
             self.reserved = [(i, each) for i, buyable in listed for each in buyable if each.reserved]
 
@@ -356,16 +367,21 @@ class _LabelMasks:
         """The types that list each set of values of a label."""
         known = self._masks.get(key)
         if known is None:
-            members: dict[object, tuple[Values, list[int]]] = {}
+            shared: dict[
+                int, tuple[Values, list[int]]
+            ] = {}  # types made together often share the very values
             for i, each in enumerate(self._types):
                 values = each.requirements.by_key.get(key)
                 if values is not None:
-                    same = values.names if _is_plain(values) else values
-                    alike = members.get(same)
+                    alike = shared.get(id(values))
                     if alike is None:
-                        members[same] = values, [i]
+                        shared[id(values)] = values, [i]
                     else:
                         alike[1].append(i)
+            members: dict[object, tuple[Values, list[int]]] = {}
+            for values, found in shared.values():
+                same = values.names if _is_plain(values) else values
+                members.setdefault(same, (values, []))[1].extend(found)
             many = len(self._types)
             known = self._masks[key] = {values: build_mask(found, many) for values, found in members.values()}
         return known

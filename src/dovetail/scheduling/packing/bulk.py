@@ -11,7 +11,7 @@ from dovetail.scheduling.packing.bound import compute_certified_bound
 from dovetail.scheduling.packing.columns import Patterns
 from dovetail.scheduling.packing.fill import fill_nodes, tilt_worths
 from dovetail.scheduling.packing.host_rules import HostRules
-from dovetail.scheduling.packing.improve import Effort, find_patterns, pack_problem
+from dovetail.scheduling.packing.improve import Effort, Packing, PackingTask, find_patterns, pack_problems
 from dovetail.scheduling.packing.lp import compute_worths
 from dovetail.scheduling.packing.pod_assignment import FilledNode, assign_groups, place_leftovers
 from dovetail.scheduling.packing.problem import MANY, Bools, Floats, Ints, PackingProblem, list_distinct
@@ -130,8 +130,7 @@ def pack_batch(
 ) -> PackedPlan:
     """Pods of every group on nodes; `left` are those no option takes or whose zones cannot be kept."""
     work = _Work(batch, effort, should_stop)
-    for scope in work.split_scopes():
-        work.solve_scope(scope)
+    work.solve_scopes(work.split_scopes())
     return work.plan
 
 
@@ -202,29 +201,40 @@ class _Work:
         np.add.at(out, running.zone[placed], share[placed].min(axis=1) * float(batch.count @ self.worth))
         return out
 
-    def solve_scope(self, scope: PackingScope) -> None:
+    def solve_scopes(self, scopes: list[PackingScope]) -> None:
+        """The pods of every scope on nodes. Pods that host rules leave over are packed again, a few times."""
         if self.batch.running is not None:
-            scope = self._fill_existing(scope)
-        nodes: list[FilledNode] = []
+            scopes = [self._fill_existing(scope) for scope in scopes]
+        nodes: list[list[FilledNode]] = [[] for _ in scopes]
         for _ in range(_REPAIRS):
-            if not scope.groups:
+            waiting = [at for at, scope in enumerate(scopes) if scope.groups]
+            if not waiting:
                 break
-            worth = self.class_worth if scope is self.whole else None
-            known, simple = self._find_known_patterns(scope), not self.hosts.crossed
-            packing = pack_problem(scope.problem, self.effort, known, worth, self.should_stop, simple)
-            members = scope.build_members()
-            made = assign_groups(scope.problem, packing.rows, members, self.hosts, scope.ruled)
-            for node in made:
-                node.option = int(scope.options[node.option])
-            nodes += made
-            if any(members.left.values()):
-                self._place_leftovers(scope, nodes, members.left)
-            rest = np.zeros(len(self.batch.count), np.int64)
-            for group, pods in members.left.items():
-                rest[group] = pods
-            scope = build_scope(self.batch, self.hosts, scope.zone, rest, self.fronts, self.sizes)
-        self.plan.left += scope.count if scope.groups else 0
-        self._keep_nodes(scope.zone, nodes)
+            tasks = [self._build_task(scopes[at]) for at in waiting]
+            packed = pack_problems(tasks, self.effort, self.should_stop, not self.hosts.crossed)
+            for at, packing in zip(waiting, packed, strict=True):
+                scopes[at] = self._assign_pods(scopes[at], packing, nodes[at])
+        for scope, made in zip(scopes, nodes, strict=True):
+            self.plan.left += scope.count if scope.groups else 0
+            self._keep_nodes(scope.zone, made)
+
+    def _build_task(self, scope: PackingScope) -> PackingTask:
+        worth = self.class_worth if scope is self.whole else None
+        return PackingTask(scope.problem, self._find_known_patterns(scope), worth)
+
+    def _assign_pods(self, scope: PackingScope, packing: Packing, nodes: list[FilledNode]) -> PackingScope:
+        """Give the packed nodes pods of named groups; returns the scope of those that are left."""
+        members = scope.build_members()
+        made = assign_groups(scope.problem, packing.rows, members, self.hosts, scope.ruled)
+        for node in made:
+            node.option = int(scope.options[node.option])
+        nodes += made
+        if any(members.left.values()):
+            self._place_leftovers(scope, nodes, members.left)
+        rest = np.zeros(len(self.batch.count), np.int64)
+        for group, pods in members.left.items():
+            rest[group] = pods
+        return build_scope(self.batch, self.hosts, scope.zone, rest, self.fronts, self.sizes)
 
     def _find_known_patterns(self, scope: PackingScope) -> Patterns | None:
         """Patterns of all zones together, where this one sells the same at the same prices."""

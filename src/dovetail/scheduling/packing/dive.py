@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from dovetail.scheduling.packing.columns import Columns, fill_randomly, find_cheapest_fitting, price_remaining
-from dovetail.scheduling.packing.fill import build_weights, pack_greedily
+from dovetail.scheduling.packing.fill import build_weights
+from dovetail.scheduling.packing.greedy import pack_greedily
 from dovetail.scheduling.packing.problem import (
     Floats,
     Ints,

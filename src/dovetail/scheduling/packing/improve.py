@@ -6,7 +6,7 @@ machine under any load; the caller's `should_stop` is only an outer limit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,7 +19,8 @@ from dovetail.scheduling.packing.columns import (
     start_columns,
 )
 from dovetail.scheduling.packing.dive import dive_for_plan, repack_nodes, shrink_options
-from dovetail.scheduling.packing.fill import build_weights, pack_greedily
+from dovetail.scheduling.packing.fill import build_weights
+from dovetail.scheduling.packing.greedy import GreedyPacking, pack_greedily, pack_together
 from dovetail.scheduling.packing.lp import compute_worths
 from dovetail.scheduling.packing.problem import (
     Bools,
@@ -41,10 +42,12 @@ __all__ = [
     "THOROUGH",
     "Effort",
     "Packing",
+    "PackingTask",
     "ProblemComponent",
     "find_patterns",
     "merge_nodes",
     "pack_problem",
+    "pack_problems",
     "split_components",
 ]
 
@@ -225,26 +228,70 @@ class Packing:
 
 
 def pack_problem(
-    problem: PackingProblem,
-    effort: Effort = THOROUGH,
-    known: Patterns | None = None,
-    worth: Floats | None = None,
-    should_stop: Callable[[], bool] = lambda: False,
-    merging: bool = True,
+    problem: PackingProblem, effort: Effort = THOROUGH, should_stop: Callable[[], bool] = lambda: False
 ) -> Packing:
-    """Pack every pod. `known` are patterns found for much the same pods, `worth` is what each is worth.
+    """Pack every pod of one problem."""
+    return pack_problems([PackingTask(problem)], effort, should_stop)[0]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PackingTask:
+    """A problem to pack. `known` are patterns found for much the same pods, `worth` is what each is worth."""
+
+    problem: PackingProblem
+    known: Patterns | None = None
+    worth: Floats | None = None
+
+
+def pack_problems(
+    tasks: Sequence[PackingTask], effort: Effort, should_stop: Callable[[], bool], merging: bool = True
+) -> list[Packing]:
+    """Pack every pod of every problem; their first plans are made together, which is quicker.
 
     Nodes are merged unless rules the packing does not see make large nodes hard to fill.
     """
-    worth = compute_worths(problem) if worth is None else worth
-    parts = split_components(problem)
-    if len(parts) == 1:
-        return _pack_part(problem, worth, effort, known, should_stop, merging)
-    rows: Rows = []
-    for part in parts:
-        packed = _pack_part(part.problem, worth[part.classes], effort, None, should_stop, merging)
-        rows += part.widen_rows(packed.rows, problem.classes)
-    return Packing(rows, sum_cost(problem, rows))
+    parts = [_split_task(task) for task in tasks]
+    every = [part for listed in parts for part in listed]
+    greedy = pack_together([part.start_greedy() for part in every])
+    packed = iter(
+        [
+            _pack_part(part, rows, effort, should_stop, merging)
+            for part, rows in zip(every, greedy, strict=True)
+        ]
+    )
+    out = []
+    for task, listed in zip(tasks, parts, strict=True):
+        rows = [row for part in listed for row in part.whole.widen_rows(next(packed), task.problem.classes)]
+        out.append(Packing(rows, sum_cost(task.problem, rows)))
+    return out
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Part:
+    """An independent part of a task, with the options worth looking at."""
+
+    whole: ProblemComponent
+    kept: Ints  # of the options
+    problem: PackingProblem
+    worth: Floats
+    known: Patterns | None
+
+    def start_greedy(self) -> GreedyPacking:
+        weights = build_weights(self.problem.request.shape[1])
+        ways = 1 if self.problem.count.sum() <= _FEW_PODS else 2
+        return GreedyPacking(self.problem, self.worth, weights[:ways])
+
+
+def _split_task(task: PackingTask) -> list[_Part]:
+    worth = compute_worths(task.problem) if task.worth is None else task.worth
+    split = split_components(task.problem)
+    known = task.known if len(split) == 1 else None
+    parts = []
+    for each in split:
+        own = worth[each.classes]
+        kept = _find_worthwhile(each.problem, own)
+        parts.append(_Part(each, kept, _keep_options(each.problem, kept), own, known))
+    return parts
 
 
 def find_patterns(problem: PackingProblem, effort: Effort) -> Patterns:
@@ -261,24 +308,19 @@ def find_patterns(problem: PackingProblem, effort: Effort) -> Patterns:
 
 
 def _pack_part(
-    problem: PackingProblem,
-    worth: Floats,
-    effort: Effort,
-    known: Patterns | None,
-    should_stop: Callable[[], bool],
-    merging: bool,
-) -> Packing:
-    kept = _find_worthwhile(problem, worth)
-    part = _keep_options(problem, kept)
-    first, best = _improve_plan(part, worth, effort, known, should_stop)
+    part: _Part, greedy: Rows, effort: Effort, should_stop: Callable[[], bool], merging: bool
+) -> Rows:
+    """The greedy plan of a part made as cheap as the effort allows, written for the part as it was."""
+    problem = part.problem
+    first = shrink_options(problem, greedy)
+    best = _improve_plan(part, first, effort, should_stop)
     if merging:
-        best = merge_nodes(part, best)
-        first = merge_nodes(part, first) if effort.rounds else best
+        best = merge_nodes(problem, best)
+        first = merge_nodes(problem, first) if effort.rounds else best
     # The charge for a node must never make a plan dearer than the one we started from.
-    true = replace(part, price=problem.price[kept])
+    true = replace(problem, price=part.whole.problem.price[part.kept])
     rows = best if sum_cost(true, best) <= sum_cost(true, first) + 1e-9 else first
-    rows = [PackingRow(int(kept[row.option]), row.counts, row.copies) for row in rows]
-    return Packing(rows, sum_cost(problem, rows))
+    return [PackingRow(int(part.kept[row.option]), row.counts, row.copies) for row in rows]
 
 
 def _keep_options(problem: PackingProblem, kept: Ints) -> PackingProblem:
@@ -302,19 +344,13 @@ def _find_worthwhile(problem: PackingProblem, worth: Floats) -> Ints:
     return np.flatnonzero(cheap)
 
 
-def _improve_plan(
-    problem: PackingProblem,
-    worth: Floats,
-    effort: Effort,
-    known: Patterns | None,
-    should_stop: Callable[[], bool],
-) -> tuple[Rows, Rows]:
-    """(first plan, best plan)."""
-    weights = build_weights(problem.request.shape[1])
-    ways = 1 if problem.count.sum() <= _FEW_PODS else 2
-    rows = first = shrink_options(problem, pack_greedily(problem, worth, weights[:ways]))
+def _improve_plan(part: _Part, first: Rows, effort: Effort, should_stop: Callable[[], bool]) -> Rows:
+    """The best plan found from the first one; the first one itself if there is no time."""
+    problem, worth, known = part.problem, part.worth, part.known
+    rows = first
     if not effort.rounds or should_stop():
-        return first, first
+        return rows
+    weights = build_weights(problem.request.shape[1])
     rng = np.random.Generator(np.random.PCG64(effort.seed))
     columns = start_columns(problem, rows, weights[:3], worth)
     if known is not None:
@@ -328,7 +364,7 @@ def _improve_plan(
         rows = rows if found is None else _choose_cheaper(problem, rows, found)
     if known is None and problem.classes > 1 and problem.count.sum() <= _FEW_PODS and not should_stop():
         rows = repack_nodes(columns, rows, np.maximum(duals, 0.02 * worth), effort.repacks, rng, enough)
-    return first, rows
+    return rows
 
 
 def _count_dives(problem: PackingProblem, effort: Effort, shared: bool) -> int:

@@ -167,11 +167,17 @@ class RemainingPods:
     def __init__(self, problem: PackingProblem) -> None:
         self.left: Ints = problem.count.copy()
         self._fixed = problem.compute_cap()
-        self._each = problem.per_twin
-        self._family, self._limit = problem.family, problem.limit
-        self.twins = {
-            i: np.sort(np.array(counts, np.int64))[::-1] for i, counts in enumerate(problem.twins) if counts
-        }
+        self._each: list[int] = problem.per_twin.tolist()
+        self._limit: list[int] = problem.limit.tolist()
+        self._members = [np.flatnonzero(problem.family == f) for f in range(len(self._limit))]
+        self.twins = {i: sorted(counts, reverse=True) for i, counts in enumerate(problem.twins) if counts}
+        self._together: dict[int, int] = {}  # twins: the most one node may hold of all services together
+        for i in self.twins:
+            self._note_twins(i)
+
+    def _note_twins(self, index: int) -> None:
+        each = self._each[index]
+        self._together[index] = sum([min(each, pods) for pods in self.twins[index]])
 
     @property
     def empty(self) -> bool:
@@ -179,58 +185,59 @@ class RemainingPods:
 
     def list_twin_counts(self, classes: int) -> tuple[tuple[int, ...], ...]:
         """What is left of the twins, in the form a Problem takes."""
-        empty = np.zeros(0, np.int64)
-        return tuple(tuple(int(n) for n in self.twins.get(i, empty) if n) for i in range(classes))
+        return tuple(tuple([n for n in self.twins.get(i, ()) if n]) for i in range(classes))
 
     def compute_cap(self) -> Ints:
         """The most pods of each class the next node may hold."""
-        cap = np.minimum(self._fixed, self.left)
-        for i, counts in self.twins.items():
-            cap[i] = min(cap[i], np.minimum(counts, self._each[i]).sum())
-        return np.asarray(cap)
+        cap: Ints = np.minimum(self._fixed, self.left)
+        for i, pods in self._together.items():
+            if pods < cap[i]:
+                cap[i] = pods
+        return cap
 
     def count_nodes_needed(self) -> int:
         """How many nodes the host rules alone ask for."""
         most = 0
-        for f, limit in enumerate(self._limit.tolist()):
-            most = max(most, -(-int(self.left[self._family == f].sum()) // limit))
+        for members, limit in zip(self._members, self._limit, strict=True):
+            most = max(most, -(-int(self.left[members].sum()) // limit))
         for i, counts in self.twins.items():
-            if len(counts):
-                most = max(most, -(-int(counts[0]) // int(self._each[i])))
+            most = max(most, -(-counts[0] // self._each[i]))
         return most
 
     def count_copies(self, counts: Ints) -> int:
         """How many nodes can each hold `counts` of what is left."""
         used = np.flatnonzero(counts)
         most = int((self.left[used] // counts[used]).min())
-        for i, services in self.twins.items():
-            wanted = int(counts[i])
-            if wanted:
-                each = int(self._each[i])
-                while most > 1 and np.minimum(services, most * each).sum() < most * wanted:
+        if self.twins:
+            for i, wanted in zip(used.tolist(), counts[used].tolist(), strict=True):
+                services, each = self.twins.get(i, ()), self._each[i]
+                while services and most > 1 and sum([min(n, most * each) for n in services]) < most * wanted:
                     most -= 1
         return most
 
     def take_pods(self, counts: Ints, copies: int = 1) -> None:
         self.left = self.left - counts * copies
         for i in self.twins:
-            for _ in range(copies if counts[i] else 0):
-                self.twins[i] = _take_twins(self.twins[i], int(counts[i]), int(self._each[i]))
+            wanted = int(counts[i])
+            if wanted:
+                for _ in range(copies):
+                    self.twins[i] = _take_twins(self.twins[i], wanted, self._each[i])
+                self._note_twins(i)
 
 
-def _take_twins(services: Ints, wanted: int, each: int) -> Ints:
+def _take_twins(services: list[int], wanted: int, each: int) -> list[int]:
     """The services after one node took `wanted` pods, at most `each` of one, from the fullest first."""
-    out = services.copy()
-    given = np.zeros(len(out), np.int64)
+    out, given = list(services), [0] * len(services)
     while wanted > 0:
-        open_ = np.flatnonzero((given < each) & (out > 0))
-        if not len(open_):
+        open_ = [at for at, pods in enumerate(out) if pods > 0 and given[at] < each]
+        if not open_:
             raise ValueError("more twins asked of one node than there are services left")
-        some = open_[np.argsort(-out[open_], kind="stable")][:wanted]
-        out[some] -= 1
-        given[some] += 1
-        wanted -= len(some)
-    return np.sort(out)[::-1]
+        open_.sort(key=lambda at: -out[at])
+        for at in open_[:wanted]:
+            out[at] -= 1
+            given[at] += 1
+        wanted -= len(open_)
+    return sorted(out, reverse=True)
 
 
 def can_share_out(services: tuple[int, ...], each: int, per_node: Ints) -> bool:

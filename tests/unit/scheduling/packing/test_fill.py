@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import floor
 
 import numpy as np
@@ -9,13 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dovetail.scheduling.packing.fill import fill_nodes
+from dovetail.scheduling.packing.fill import build_weights, fill_nodes
+from dovetail.scheduling.packing.greedy import GreedyPacking, pack_together
 from dovetail.scheduling.packing.problem import (
     PackingProblem,
     find_column_kinds,
     index_distinct,
     list_distinct_rows,
 )
+from support.slow_packing import row_objections
 
 MOST = 1 << 30
 
@@ -129,3 +132,22 @@ def test_what_there_is_none_of_is_not_taken(count: list[int]) -> None:
     )
     found = fill_nodes(problem, np.zeros(1, np.int64), np.ones((1, 3)), np.ones(2), problem.count)
     assert found.tolist() == [count]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(problems(), min_size=2, max_size=4))
+def test_problems_packed_side_by_side_keep_their_own_pods_and_rules(several: list[PackingProblem]) -> None:
+    weights = build_weights(3)[:2]
+    packable = [
+        replace(each, count=np.where(each.compute_fits().any(axis=1), each.count, 0)) for each in several
+    ]
+    worth = [each.request.sum(axis=1) for each in packable]
+
+    together = pack_together(
+        [GreedyPacking(each, own, weights) for each, own in zip(packable, worth, strict=True)]
+    )
+
+    for each, rows in zip(packable, together, strict=True):
+        held = sum((row.counts * row.copies for row in rows), np.zeros(each.classes, np.int64))
+        assert held.tolist() == each.count.tolist()
+        assert row_objections(each, rows) == []

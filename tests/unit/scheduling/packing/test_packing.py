@@ -8,7 +8,8 @@ import pytest
 from dovetail.scheduling.packing.bound import compute_certified_bound
 from dovetail.scheduling.packing.columns import start_columns
 from dovetail.scheduling.packing.dive import repack_nodes
-from dovetail.scheduling.packing.fill import build_weights, fill_nodes, pack_greedily, tilt_worths
+from dovetail.scheduling.packing.fill import build_weights, fill_nodes, tilt_worths
+from dovetail.scheduling.packing.greedy import pack_greedily
 from dovetail.scheduling.packing.improve import QUICK, THOROUGH, Effort, pack_problem, split_components
 from dovetail.scheduling.packing.lp import compute_worths
 from dovetail.scheduling.packing.problem import (
