@@ -123,6 +123,16 @@ class BriefRegistry:
                 yield family
 
 
+class PartRegistry:
+    """Those families of the registry whose names begin in one of some ways."""
+
+    def __init__(self, *prefixes: str) -> None:
+        self._prefixes = prefixes
+
+    def collect(self) -> Iterator[Metric]:
+        return (family for family in REGISTRY.collect() if family.name.startswith(self._prefixes))
+
+
 def _sum_samples(family: Metric) -> list[Sample]:
     """One sample for a whole counter, whatever its labels are."""
     total = f"{family.name}_total"

@@ -1,7 +1,8 @@
 """A cluster with something of everything in it, in processes of its own, for Prometheus to look at.
 
-`dovetail up` is the cluster and its AWS, `dovetail controller` autoscales it with all its numbers shown, and
-`dovetail interruption-router` stands between the account's events and the cluster's queue.
+`dovetail up` is the cluster and its AWS, `dovetail controller` autoscales it with all its numbers shown,
+`dovetail interruption-router` stands between the account's events and the cluster's queue, and
+`dovetail shadow` watches it all.
 """
 
 from __future__ import annotations
@@ -272,14 +273,14 @@ def _until_said(log: Path, text: str, process: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def loaded(folder: Path) -> Iterator[Loaded]:
-    """The three processes; nothing has happened yet."""
-    numbers, probes, router, router_probes = open_ports(4)
+    """The four processes; nothing has happened yet."""
+    numbers, probes, router, router_probes, shadow = open_ports(5)
     with ExitStack() as stack:
         said, shell = folder / "up.log", folder / "shell.env"
         options = ("--no-controller", "--boot", "1", "--env", str(shell))
         _until_said(said, INVITATION, stack.enter_context(_process(said, {}, "up", *options)))
         env = dict(re.findall(r"^export (\w+)=(\S+)$", shell.read_text(encoding="utf-8"), re.MULTILINE))
-        cluster = Loaded(folder, env, {"controller": numbers, "router": router})
+        cluster = Loaded(folder, env, {"controller": numbers, "router": router, "shadow": shadow})
         cluster.furnish()
         config = cluster.prepare_bus()
         settings = {**env, **HURRY, "METRICS_PORT": str(numbers), "HEALTH_PROBE_PORT": str(probes)}
@@ -289,4 +290,6 @@ def loaded(folder: Path) -> Iterator[Loaded]:
         routing = ("interruption-router", "--config", str(config), *ports)
         log = folder / "router.log"
         _until_said(log, "the router is ready", stack.enter_context(_process(log, env, *routing)))
+        watching = ("shadow", "--to", str(folder / "recording"), "--report", f"127.0.0.1:{shadow}")
+        stack.enter_context(_process(folder / "shadow.log", env, *watching))
         yield cluster

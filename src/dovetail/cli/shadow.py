@@ -8,6 +8,7 @@ import signal
 from contextlib import suppress
 from datetime import timedelta
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from dovetail.play.shadow_twins import ShadowTwins
 
 Action = Literal["watch", "report"]
+# The metrics of a shadow: those of a controller would claim that it decides, and has not seen its cluster.
+OWN_FAMILIES = ("dovetail_shadow_", "dovetail_recording_", "process_")
 
 
 class Shape(StrEnum):
@@ -163,7 +166,7 @@ async def _serve(live: LiveShadow, address: tuple[str, int]) -> None:
     from aiohttp import web
 
     from dovetail.play.shadow_page import render_shadow
-    from dovetail.runtime import health
+    from dovetail.runtime import health, metrics
 
     async def show_page(_: web.Request) -> web.Response:
         page = await asyncio.to_thread(lambda: render_shadow(live.build_report()))
@@ -175,7 +178,7 @@ async def _serve(live: LiveShadow, address: tuple[str, int]) -> None:
     async def show_health(_: web.Request) -> web.Response:
         return web.Response(text="ok\n")
 
-    app = health.build_metrics_app()
+    app = health.build_metrics_app(exposition=partial(metrics.render_part, *OWN_FAMILIES))
     app.add_routes([web.get("/", show_page), web.get("/report.json", show_json)])
     app.add_routes([web.get("/healthz", show_health)])
     runner, port = await health.serve_app(app, address[1], address[0] or None)

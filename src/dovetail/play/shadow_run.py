@@ -11,6 +11,7 @@ from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
+from math import nan
 from multiprocessing.connection import Connection
 from typing import Literal, TypeVar
 
@@ -25,6 +26,7 @@ from dovetail.app.given_pools import GivenPools
 from dovetail.app.live_cluster import LiveCluster, open_cluster
 from dovetail.app.recordings import open_place, open_recording
 from dovetail.errors import BadInput, DovetailError, Misconfigured
+from dovetail.history.difference import DifferenceKind
 from dovetail.history.recording.reader import SegmentSource
 from dovetail.history.shadow import ShadowReport
 from dovetail.history.shadow_claim import TwinBill
@@ -49,7 +51,10 @@ DIFFERED = counter(
     ("kind",),
 )
 BEHIND = gauge("dovetail_shadow_behind_seconds", "How far the slowest follower is behind the recording.")
-CERTAINTY = gauge("dovetail_shadow_certainty", "The calibration's largest daily error, as a share of 1.")
+CERTAINTY = gauge(
+    "dovetail_shadow_certainty",
+    "The calibration's largest daily error, as a share of 1; not a number until there is one.",
+)
 TELL_EVERY = 5.0
 # How long followers have for their last word when the shadow ends. Seconds.
 LAST_WORD = 60.0
@@ -150,6 +155,12 @@ class LiveShadow:
         self.nights = nights
         self._counted: dict[str, float] = {}
         self.notes: tuple[str, ...] = ()
+        # A panel draws nothing where a series is missing, and 0 would claim that the model is never wrong.
+        CERTAINTY.set(nan)
+        for whose in ("real", "twin", "calibration"):
+            DOLLARS.labels(whose)
+        for kind in DifferenceKind:
+            DIFFERED.labels(kind)
 
     def build_report(self) -> ShadowReport:
         """The report as of now; the twins may be some minutes behind."""

@@ -10,7 +10,7 @@ from prometheus_client import Counter, Histogram, ProcessCollector, disable_crea
 from prometheus_client.exposition import generate_latest
 
 from dovetail.api.meta import Kind
-from dovetail.metrics import BUCKETS, REGISTRY, BriefRegistry, counter, gauge, histogram
+from dovetail.metrics import BUCKETS, REGISTRY, BriefRegistry, PartRegistry, counter, gauge, histogram
 from dovetail.ports import Clock
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "prepare_controller",
     "register_reporter",
     "render_exposition",
+    "render_part",
 ]
 
 # The library would add a `_created` series to every one of ours, which nobody asked for.
@@ -160,3 +161,13 @@ def render_exposition(*, brief: bool = False) -> bytes:
     for report in _reporters:
         report()
     return generate_latest(BriefRegistry() if brief else REGISTRY)
+
+
+def render_part(*prefixes: str) -> bytes:
+    """The families whose names begin in one of these ways, for a process that is no controller.
+
+    A controller's gauges at zero would say of a process that only looks that it has not seen its cluster.
+    """
+    for report in _reporters:
+        report()
+    return generate_latest(PartRegistry(*prefixes))

@@ -15,7 +15,7 @@ from dovetail.api import crds
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.errors import Misconfigured
-from dovetail.runtime import health
+from dovetail.runtime import health, metrics
 from dovetail.runtime.clock import SystemClock
 from dovetail.runtime.credentials import Anonymous
 from dovetail.runtime.kube import KubeClient
@@ -71,6 +71,14 @@ async def test_ready_needs_an_api_server_that_answers() -> None:
     assert said is not None
     assert said.startswith("calling GET /apis/karpenter.sh/v1: ")
     await kube.transport.close()
+
+
+def test_a_process_that_only_looks_shows_its_own_numbers_alone() -> None:
+    shown = metrics.render_part("leader_election_", "process_").decode()
+    names = {line.split()[2] for line in shown.splitlines() if line.startswith("# TYPE ")}
+    assert {"leader_election_master_status", "process_cpu_seconds_total"} <= names
+    assert not {each for each in names if not each.startswith(("leader_election_", "process_"))}
+    assert b"# TYPE workqueue_depth " in metrics.render_exposition()
 
 
 async def test_metrics_are_text_and_profiles_come_only_when_asked_for() -> None:
