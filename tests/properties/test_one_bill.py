@@ -46,6 +46,8 @@ from support.worlds import FLAVOUR, RESERVATION, Z1, Z2, instance_type, offering
 
 WORLDS = int(os.environ.get("DOVETAIL_BILLED_WORLDS", "40"))
 SAME = 1e-9
+EXTRAS = ("volumes", "address", "added")
+PriceTable = dict[tuple[str, str, str, str, str], float]
 KINDS = ("spot", "on-demand", "reserved")
 
 
@@ -56,6 +58,7 @@ class DrawnWorld:
     snapshot: Snapshot
     types: dict[str, tuple[InstanceType, ...]]
     prices: dict[str, float | None] = field(default_factory=dict)
+    extras: dict[str, float] = field(default_factory=dict)
     zones: dict[str, str] = field(default_factory=dict)
     terminating: set[str] = field(default_factory=set)
 
@@ -70,15 +73,18 @@ class DrawnWorld:
 def draw_world(seed: int) -> DrawnWorld:
     """Pools with prices of their own, reservations that differ, and nodes that no catalogue knows."""
     chance = Random(seed)
-    table: dict[tuple[str, str, str, str, str], float] = {}
+    table: PriceTable = {}
+    extras: PriceTable = {}
     pools = [pool(f"pool-{number}") for number in range(chance.randint(1, 4))]
     types: dict[str, tuple[InstanceType, ...]] = {}
     for each in pools:
-        types[each.name] = tuple(_draw_type(chance, table, each.name, number) for number in range(4))
+        types[each.name] = tuple(_draw_type(chance, table, extras, each.name, number) for number in range(4))
     made, catalogs = build_pools_and_catalogs([(each, types[each.name]) for each in pools])
     options = SchedulingOptions(now=NOW, flavour=FLAVOUR, reservation_label=RESERVATION)
     drawn = DrawnWorld(Snapshot(), types)
-    states = [_draw_node(chance, table, drawn, pools, number) for number in range(chance.randint(0, 12))]
+    states = [
+        _draw_node(chance, table, extras, drawn, pools, number) for number in range(chance.randint(0, 12))
+    ]
     drawn.snapshot = Snapshot(
         pools=made, catalogs=catalogs, nodes=tuple(states), namespaces={"default": {}}, options=options
     )
@@ -86,22 +92,26 @@ def draw_world(seed: int) -> DrawnWorld:
 
 
 def _draw_type(
-    chance: Random, table: dict[tuple[str, str, str, str, str], float], pool_name: str, number: int
+    chance: Random, table: PriceTable, extras: PriceTable, pool_name: str, number: int
 ) -> InstanceType:
     deals, name = [], f"type-{number}"
     for zone in (Z1, Z2):
         for kind in KINDS:
             for reservation in ("cr-1", "cr-2") if kind == "reserved" else ("",):
                 price = nan if chance.random() < 0.05 else round(chance.uniform(0.0, 5.0), 6)
-                table[pool_name, name, zone, kind, reservation] = price
                 count = 3 if reservation else 0
-                deals.append(offering(zone, kind, price, chance.random() < 0.7, reservation, count))
+                deal = offering(zone, kind, price, chance.random() < 0.7, reservation, count)
+                parts = {each: round(chance.uniform(0.0, 0.1), 6) for each in EXTRAS if chance.random() < 0.4}
+                table[pool_name, name, zone, kind, reservation] = fsum((price, *parts.values()))
+                extras[pool_name, name, zone, kind, reservation] = fsum(parts.values())
+                deals.append(deal.change_parts(**parts))
     return instance_type(name, 4 * (number + 1), "32Gi", 110, offerings=deals)
 
 
 def _draw_node(
     chance: Random,
-    table: dict[tuple[str, str, str, str, str], float],
+    table: PriceTable,
+    extras: PriceTable,
     drawn: DrawnWorld,
     pools: Sequence[NodePool],
     number: int,
@@ -127,6 +137,8 @@ def _draw_node(
     if chance.random() < 0.1:
         return replace(made, claim=None)  # nobody ordered it, so nobody here is billed for it
     drawn.prices[name] = None if price is None or price != price else price
+    if drawn.prices[name] is not None:
+        drawn.extras[name] = extras[owner, chosen.name, zone, kind, reservation]
     drawn.zones[name] = zone
     if made.marked:
         drawn.terminating.add(name)
@@ -144,8 +156,8 @@ class _PricedCloud(FakeCloud):
         return self._drawn.types[nodepool.name]
 
 
-def _read_metric(drawn: DrawnWorld) -> float:
-    """`karpenter_nodepools_cost_total`, as Prometheus reads it after the real controller looked."""
+def _read_metric(drawn: DrawnWorld, name: str = "karpenter_nodepools_cost_total") -> float:
+    """A metric of costs, as Prometheus reads it after the real controller looked."""
     cloud, cluster = _PricedCloud(drawn), Cluster(VirtualClock(NOW))
     for each in drawn.snapshot.nodes:
         if each.claim is not None and not each.marked:
@@ -159,7 +171,7 @@ def _read_metric(drawn: DrawnWorld) -> float:
     return fsum(
         float(line.rsplit(" ", 1)[1])
         for line in lines
-        if line.startswith("karpenter_nodepools_cost_total{") and line.split('"')[1] in mine
+        if line.startswith(f"{name}{{") and line.split('"')[1] in mine
     )
 
 
@@ -175,6 +187,7 @@ def test_one_world_has_one_number_of_dollars(seed: int) -> None:
     assert {line.node: line.listed for line in bill.lines} == pytest.approx(
         {name: price for name, price in drawn.prices.items() if price is not None}, abs=SAME
     )
+    assert {line.node: line.extras for line in bill.lines} == pytest.approx(drawn.extras, abs=SAME)
     assert BillBook().bill_snapshot(snapshot) == bill
 
     # The dashboard: the sum at the top, and the nodes whose price nobody knows.
@@ -182,6 +195,7 @@ def test_one_world_has_one_number_of_dollars(seed: int) -> None:
     facts = {fact.key: fact for fact in build_overview_page(picture).facts}
     assert facts["price"].cell.value == wanted
     assert (f"{len(unknown)} without a price" in facts["price"].note) == bool(unknown)
+    assert ("beside the instances" in facts["price"].note) == bool(fsum(drawn.extras.values()))
 
     # Zones.
     zones = {zone: [name for name, at in drawn.zones.items() if at == zone] for zone in (Z1, Z2)}
@@ -216,6 +230,9 @@ def test_one_world_has_one_number_of_dollars(seed: int) -> None:
 
     # Prometheus counts no node that is being deleted, as Karpenter's number does not.
     assert _read_metric(drawn) == pytest.approx(drawn.total(terminating=False), abs=SAME)
+    running = (dollars for name, dollars in drawn.extras.items() if name not in drawn.terminating)
+    told = _read_metric(drawn, "dovetail_nodepools_extras_cost")
+    assert told == pytest.approx(fsum(running), abs=SAME)
 
 
 @pytest.mark.spec("BL-1")
@@ -226,5 +243,6 @@ def test_the_drawn_worlds_hold_every_hard_case() -> None:
     assert any(each.terminating for each in drawn)
     assert any(state.claim is None for each in drawn for state in each.snapshot.nodes)
     assert any(len(each.snapshot.catalogs) > 1 for each in drawn)
+    assert any(each.extras and max(each.extras.values()) > 0 for each in drawn)
     reserved = [each.node.labels for one in drawn for each in one.snapshot.nodes if each.node is not None]
     assert {known.get(RESERVATION) for known in reserved} >= {"cr-1", "cr-2", None}

@@ -25,6 +25,7 @@ from dovetail.settings import (
     read_settings,
 )
 from dovetail.settings.decision_log import LogPlace
+from dovetail.settings.node_extra import NodeExtra
 from dovetail.settings.value_kinds import Rate
 from dovetail.settings.zonal import ZonalPolicy
 
@@ -32,6 +33,7 @@ NAMED = {"CLUSTER_NAME": "prod"}
 SPREAD = "{maxSkew: 1, topologyKey: topology.kubernetes.io/zone, whenUnsatisfiable: ScheduleAnyway}"
 
 CORE: dict[str, tuple[str, Any]] = {
+    "ASSUME_REGION_PRICES": ("--assume-region-prices", ""),
     "BATCH_IDLE_DURATION": ("--batch-idle-duration", timedelta(seconds=1)),
     "BATCH_MAX_DURATION": ("--batch-max-duration", timedelta(seconds=10)),
     "CONSOLIDATE_MANY": ("--consolidate-many", False),
@@ -70,6 +72,8 @@ CORE: dict[str, tuple[str, Any]] = {
     "METRICS_DETAIL": ("--metrics-detail", "brief"),
     "METRICS_PORT": ("--metrics-port", 8080),
     "MIN_VALUES_POLICY": ("--min-values-policy", "Strict"),
+    "NODE_EXTRAS": ("--node-extras", "on"),
+    "NODE_EXTRA_HOURLY": ("--node-extra-hourly", NodeExtra()),
     "NOTIFY_FILE": ("--notify-file", ""),
     "PLANNED_NODE_MAX_PODS": ("--planned-node-max-pods", 0),
     "PLANNER": ("--planner", "packed"),
@@ -137,6 +141,7 @@ ALL = CORE | AWS | KWOK
 
 # One value per setting that differs from the default: the text, and what it must be read as.
 OTHER: dict[str, tuple[str, Any]] = {
+    "ASSUME_REGION_PRICES": ("us-east-1", "us-east-1"),
     "BATCH_IDLE_DURATION": ("1m30s", timedelta(seconds=90)),
     "BATCH_MAX_DURATION": ("500ms", timedelta(milliseconds=500)),
     "CONSOLIDATE_MANY": ("true", True),
@@ -182,6 +187,8 @@ OTHER: dict[str, tuple[str, Any]] = {
     "METRICS_DETAIL": ("full", "full"),
     "METRICS_PORT": ("65535", 65535),
     "MIN_VALUES_POLICY": ("BestEffort", "BestEffort"),
+    "NODE_EXTRAS": ("off", "off"),
+    "NODE_EXTRA_HOURLY": ("0.01/node,0.0005/vcpu", NodeExtra(0.01, 0.0005)),
     "NOTIFY_FILE": ("/etc/notify.yaml", "/etc/notify.yaml"),
     "PLANNED_NODE_MAX_PODS": ("20", 20),
     "PLANNER": ("one-by-one", "one-by-one"),

@@ -107,6 +107,9 @@ DEFAULT_STORAGE_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
 # How a NodePool grows, beyond what its spec can say
 GROWTH: Final = "scheduling.dovetail.sh/growth"
 
+# What a node of a NodePool costs beside what the cloud bills
+NODE_EXTRA: Final = "cost.dovetail.sh/node-extra-hourly"
+
 # How a NodePool is disrupted, beyond what its spec can say
 CONSOLIDATION: Final = "disruption.dovetail.sh/consolidation"
 MIN_SAVING: Final = "disruption.dovetail.sh/min-saving"

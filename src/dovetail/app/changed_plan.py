@@ -122,7 +122,12 @@ class ChangedPlan:
 
 def change_cluster(seen: SeenCluster, change: WorldChange) -> SnapshotChange:
     """The cluster that was seen, with a change applied to it."""
-    known = KnownWorld(None, read_default_annotations(seen.settings), seen.class_hashes)
+    known = KnownWorld(
+        None,
+        read_default_annotations(seen.settings),
+        seen.class_hashes,
+        extra=seen.settings.find_node_extra(),
+    )
     return apply_change(seen.snapshot, change, known)
 
 

@@ -22,6 +22,7 @@ from dovetail.cli.views.world_source import AtOption, ChangeOption, DeleteOption
 from dovetail.disruption.situation import Situation
 from dovetail.errors import BadInput, Misconfigured
 
+ASSUME = "assume-region-prices"
 LiveOption = Annotated[bool, typer.Option("--live", help="Plan for a live cluster, as it is now.")]
 CatalogOption = Annotated[
     str,
@@ -29,6 +30,14 @@ CatalogOption = Annotated[
         metavar="aws|kwok|FILE",
         help="What can be bought: EC2 in us-east-1 (aws:REGION for another), simulated nodes, or "
         "what a file lists. By default, what the pools' node classes suggest.",
+    ),
+]
+AssumeOption = Annotated[
+    str,
+    typer.Option(
+        "--assume-region-prices",
+        metavar="REGION",
+        help="Plan for a region whose prices are not known with those of this one, marked as estimates.",
     ),
 ]
 SubsetOption = Annotated[
@@ -71,6 +80,7 @@ def plan(
     at: AtOption = "",
     catalog: CatalogOption = "",
     catalog_subset: SubsetOption = "",
+    assume_region_prices: AssumeOption = "",
     explain: ExplainOption = "",
     change: ChangeOption = None,
     delete: DeleteOption = None,
@@ -95,10 +105,11 @@ def plan(
     if altered and other:
         raise BadInput(f"{other} and --change exclude each other; leave one out")
     if disruption:
-        seen = _read_world(files, world, (catalog, catalog_subset))
+        seen = _read_world(files, world, (catalog, catalog_subset), assume_region_prices)
         left_out = plan_disruption(seen, explain, turns, output)
     elif world.given:
-        world.exclude_files(files, {"catalog": catalog, SUBSET: catalog_subset, "explain": explain})
+        given = {"catalog": catalog, SUBSET: catalog_subset, ASSUME: assume_region_prices}
+        world.exclude_files(files, given | {"explain": explain})
         seen = world.read()
         left_out = (
             _change_cluster(seen, change or [], delete or [], quick, output)
@@ -106,7 +117,7 @@ def plan(
             else _plan_cluster(seen.situation, quick, output)
         )
     else:
-        planner = _read_files(files, catalog, catalog_subset, quick, default_pool)
+        planner = _read_files(files, (catalog, catalog_subset), quick, default_pool, assume_region_prices)
         left_out = (
             planner.run_change(change or [], delete or [], output)
             if altered
@@ -117,24 +128,26 @@ def plan(
 
 
 def _read_files(
-    files: Sequence[str], catalog: str, subset: str, quick: bool, default_pool: bool
+    files: Sequence[str], catalogue: tuple[str, str], quick: bool, default_pool: bool, assumed: str
 ) -> FilePlanner:
     if not files:
         raise Misconfigured("nothing to plan: give files with --filename, a --snapshot, or --live")
     reader = WorldReader()
     reader.read_files(files)
-    need_pool(reader, catalog, default_pool)
-    return FilePlanner(reader, catalog, subset, quick)
+    need_pool(reader, catalogue[0], default_pool)
+    return FilePlanner(reader, *catalogue, quick, assumed)
 
 
-def _read_world(files: Sequence[str], world: WorldSource, catalogue: tuple[str, str]) -> SeenCluster:
+def _read_world(
+    files: Sequence[str], world: WorldSource, catalogue: tuple[str, str], assumed: str
+) -> SeenCluster:
     """The world whose nodes are asked about: the files', the snapshot's, or else the live cluster's."""
     if files and not world.given:
         reader = WorldReader()
         reader.read_files(files)
-        return SeenCluster(FilePlanner(reader, *catalogue, quick=True).build_situation())
+        return SeenCluster(FilePlanner(reader, *catalogue, True, assumed).build_situation())
     world = world if world.given else replace(world, live=True)
-    world.exclude_files(files, dict(zip(("catalog", SUBSET), catalogue, strict=True)))
+    world.exclude_files(files, dict(zip(("catalog", SUBSET, ASSUME), (*catalogue, assumed), strict=True)))
     return world.read()
 
 

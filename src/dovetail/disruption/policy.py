@@ -25,6 +25,7 @@ from dovetail.disruption.command import Command
 from dovetail.disruption.inputs import DisruptionInput
 from dovetail.scheduling.bill import find_running_price, sum_prices
 from dovetail.scheduling.model import state_node as views
+from dovetail.scheduling.model.node_extras import find_extra_problem
 from dovetail.settings import Settings, durations
 from dovetail.settings.value_kinds import Rate
 from dovetail.settings.value_kinds import parse_rate as parse_rate
@@ -59,6 +60,7 @@ POLICY_ANNOTATIONS = (
     labels.MAX_PAYBACK,
     labels.REST,
     labels.RATE,
+    labels.NODE_EXTRA,
 )
 # Prices are sums of floats: a saving that is short by less than this is not short.
 DUST = 1e-9
@@ -145,6 +147,9 @@ def _parse_policy(given: Mapping[str, str]) -> DisruptionPolicy:
             problems[key] = f"{key} is {given[key]!r}, which is no duration; write one such as 30m"
             return NONE
 
+    # What a node costs is not known then, and moving it for money would be a guess.
+    if why := find_extra_problem(given.get(labels.NODE_EXTRA) or ""):
+        problems[labels.NODE_EXTRA] = why
     how = given.get(labels.CONSOLIDATION) or ONE
     if how not in (MANY, ONE):
         problems[labels.CONSOLIDATION] = f"{labels.CONSOLIDATION} is {how!r}; write {MANY} or {ONE}"

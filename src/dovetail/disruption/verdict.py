@@ -16,7 +16,7 @@ from dovetail.disruption.simulation.simulate import list_moving_pods, simulate_s
 from dovetail.disruption.simulation.what_if import WhatIfScheduler
 from dovetail.scheduling.bill import sum_prices
 from dovetail.scheduling.model.instance_types import InstanceType, check_min_values, find_cheapest_offering
-from dovetail.scheduling.model.plan import Plan, PlannedNode
+from dovetail.scheduling.model.plan import Plan, PlannedNode, describe_purchase
 from dovetail.scheduling.model.requirements import Requirements, Values
 
 __all__ = [
@@ -172,9 +172,7 @@ def keep_types(inputs: DisruptionInput, node: PlannedNode, options: Sequence[Ins
         node,
         instance_types=tuple(each.name for each in options),
         instance_type=options[0].name,
-        zone=best.zone,
-        capacity_type=best.capacity_type,
-        price=best.price,
+        **describe_purchase(best),
     )
 
 

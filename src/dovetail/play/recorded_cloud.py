@@ -18,6 +18,7 @@ from dovetail.controllers.provider_port import ProviderContext
 from dovetail.history.spot_choices import SpotChoices
 from dovetail.history.supply import BootTimes, SpotPlace
 from dovetail.ports import Instance
+from dovetail.providers.pool_prices import PoolPrices
 from dovetail.scheduling.model.instance_types import InstanceType, Offering
 from dovetail.scheduling.model.snapshot import Snapshot
 from dovetail.sim.cluster.kubelet import READY_AFTER
@@ -46,6 +47,7 @@ class RecordedCloud(CatalogueCloud):
         choices: SpotChoices | None = None,
     ) -> None:
         super().__init__(given, provider, find_provider_api(provider), ())
+        self._prices = PoolPrices()  # what a person adds is in recorded prices
         self.assume = assume
         self.choices = choices or SpotChoices()
         self._boots = boots

@@ -7,8 +7,9 @@ Three layouts of file are read: the kwok provider's (ours and Karpenter's), and 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -19,19 +20,43 @@ from dovetail.api.nodeclass import EC2NodeClass
 from dovetail.api.nodepool import NodePool
 from dovetail.api.quantity import Quantity
 from dovetail.errors import BadInput, Misconfigured
-from dovetail.providers.aws.offline_catalog import DEFAULT_REGION, list_offline_types
+from dovetail.providers.aws.instance_type_info import BUNDLED_DATE, BUNDLED_REGION
+from dovetail.providers.aws.node_extras import knows_volumes
+from dovetail.providers.aws.offline_catalog import list_offline_types
 from dovetail.providers.kwok.catalog import read_instance_types
+from dovetail.providers.pool_prices import PoolPrices
 from dovetail.scheduling.model.instance_types import InstanceType, Offering, Overhead
 from dovetail.scheduling.model.requirements import Requirements, parse_values
+from dovetail.settings import Settings
+from dovetail.settings.node_extra import NodeExtra
 
-__all__ = ["Catalogue", "choose_catalogue", "load_catalogue"]
+__all__ = ["Catalogue", "CataloguePricing", "choose_catalogue", "load_catalogue"]
 
 AWS = "aws"
 KWOK = "kwok"
 ESTIMATED = (
-    "prices are those of us-east-1 in July 2026, and spot prices are estimates: a third of on-demand in the "
-    "median, different for each type and zone"
+    f"on-demand prices are those of {BUNDLED_REGION} in {BUNDLED_DATE}, and spot prices are estimates: 32 to "
+    "48 % of on-demand, by generation and category"
 )
+
+
+@dataclass(frozen=True, slots=True)
+class CataloguePricing:
+    """How a catalogue is priced without a cloud to ask.
+
+    `extras` is what a person adds to nodes of NodePools that say nothing; None counts instances alone.
+    `assumed_region` is the region whose prices stand in for one without.
+    """
+
+    extras: NodeExtra | None = None
+    assumed_region: str = ""
+
+    @classmethod
+    def from_settings(cls, settings: Settings, assumed_region: str = "") -> CataloguePricing:
+        return cls(settings.find_node_extra(), assumed_region or settings.assume_region_prices)
+
+
+INSTANCES_ALONE = CataloguePricing()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +75,30 @@ def choose_catalogue(pools: Sequence[NodePool]) -> str:
 
 
 def load_catalogue(
-    name: str, classes: Mapping[str, EC2NodeClass], subset: str = "", usual_subset: str = ""
+    name: str,
+    classes: Mapping[str, EC2NodeClass],
+    subset: str = "",
+    usual_subset: str = "",
+    pricing: CataloguePricing = INSTANCES_ALONE,
 ) -> Catalogue:
-    """A built-in catalogue or one from a file. The usual subset is taken if there is one of that name."""
+    """A built-in catalogue or one from a file. The usual subset is taken if there is one of that name.
+
+    Volumes and addresses are counted where the catalogue is EC2's own; the prices of a file are taken as they
+    are. What a person adds is counted everywhere.
+    """
+    found = _load_plain(name, classes, subset, usual_subset, pricing)
+    prices = PoolPrices(pricing.extras)
+    return replace(found, types_for=lambda pool: prices.price_types(pool, tuple(found.types_for(pool))))
+
+
+def _load_plain(
+    name: str, classes: Mapping[str, EC2NodeClass], subset: str, usual_subset: str, pricing: CataloguePricing
+) -> Catalogue:
     kind, _, region = name.partition(":")
     if kind == AWS and not Path(name).exists():
         if subset:
             raise BadInput(f"the catalogue {AWS} has no subsets; leave {subset!r} out")
-        return _load_aws(region or DEFAULT_REGION, classes)
+        return _load_aws(region or BUNDLED_REGION, classes, pricing)
     if name == KWOK and not Path(name).exists():
         return _build_shared(labels.KWOK, read_instance_types(), name)
     return _load_file(name, subset, usual_subset)
@@ -84,8 +125,14 @@ def _check_types(types: tuple[InstanceType, ...], name: str) -> None:
         raise BadInput(f"reading the catalogue {name}: a price of {below} is below zero")
 
 
-def _load_aws(region: str, classes: Mapping[str, EC2NodeClass]) -> Catalogue:
-    plain = list_offline_types(region)
+def _load_aws(region: str, classes: Mapping[str, EC2NodeClass], pricing: CataloguePricing) -> Catalogue:
+    listing = partial(
+        list_offline_types,
+        region,
+        assumed_region=pricing.assumed_region,
+        extras=pricing.extras is not None,
+    )
+    plain = listing()
     made: dict[str, tuple[InstanceType, ...]] = {}
 
     def types_for(pool: NodePool) -> tuple[InstanceType, ...]:
@@ -93,10 +140,24 @@ def _load_aws(region: str, classes: Mapping[str, EC2NodeClass]) -> Catalogue:
         if wanted not in classes:
             return plain
         if wanted not in made:
-            made[wanted] = list_offline_types(region, classes[wanted])
+            made[wanted] = listing(nodeclass=classes[wanted])
         return made[wanted]
 
-    return Catalogue(labels.AWS, types_for, (ESTIMATED,))
+    return Catalogue(labels.AWS, types_for, tuple(_list_remarks(region, classes, pricing)))
+
+
+def _list_remarks(
+    region: str, classes: Mapping[str, EC2NodeClass], pricing: CataloguePricing
+) -> Iterator[str]:
+    """What to know about the prices: which are estimates, and what is counted beside instances."""
+    yield ESTIMATED
+    if region != BUNDLED_REGION:
+        yield f"prices of {region} are not known: those of {BUNDLED_REGION} stand in, as was asked for"
+    if pricing.extras is None:
+        return
+    unknown = sorted(name for name, each in classes.items() if not knows_volumes(each, region))
+    if unknown:
+        yield f"volumes of EC2NodeClass {', '.join(unknown)} have no known size or price and are not counted"
 
 
 def _load_file(name: str, subset: str, usual_subset: str) -> Catalogue:

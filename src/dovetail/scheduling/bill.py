@@ -13,7 +13,7 @@ from typing import Protocol
 from dovetail.api import labels
 from dovetail.api.meta import Record
 from dovetail.scheduling.model import state_node as views
-from dovetail.scheduling.model.instance_types import InstanceType, Offering
+from dovetail.scheduling.model.instance_types import InstanceType, Offering, PriceParts
 from dovetail.scheduling.model.snapshot import Snapshot, StateNode
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 HOURS_A_MONTH = 730
+_NO_PARTS = PriceParts(instance=0.0)
 
 
 class _Priced(Protocol):
@@ -47,7 +48,11 @@ def sum_known_prices(nodes: Iterable[_Priced]) -> float:
 
 
 class BillLine(Record, frozen=True):
-    """One node on the bill. `listed` is what the price list says, `effective` what is left to pay of it."""
+    """One node on the bill. `listed` is what the price list says, `effective` what is left to pay of it.
+
+    Both are of the whole node. `volumes`, `address` and `added` are those parts of `listed` which are not the
+    instance's: disks, a public IPv4 address, and what a person adds.
+    """
 
     node: str
     pool: str
@@ -60,6 +65,16 @@ class BillLine(Record, frozen=True):
     covered_by: str = ""
     # It is being deleted, and paid for until its instance is gone.
     terminating: bool = False
+    volumes: float = 0.0
+    address: float = 0.0
+    added: float = 0.0
+    # The price stands for one that is not known.
+    estimated: bool = False
+
+    @property
+    def extras(self) -> float:
+        """All of the list price but the instance."""
+        return self.volumes + self.address + self.added
 
 
 class Bill(Record, frozen=True):
@@ -77,6 +92,11 @@ class Bill(Record, frozen=True):
     def total(self) -> float:
         """Dollars an hour."""
         return self.committed + fsum(line.effective for line in self.lines)
+
+    @property
+    def extras(self) -> float:
+        """Dollars an hour of what nodes cost beside their instances."""
+        return fsum(line.extras for line in self.lines)
 
     def sum_by(self, member: str) -> dict[str, float]:
         """Dollars an hour by `pool`, `zone`, `instance_type` or `capacity_type`."""
@@ -109,12 +129,17 @@ class PriceList:
 
     def find_price(self, pool: str, known: Mapping[str, str]) -> float | None:
         """Dollars an hour of a node with these labels, whether or not more can be had; None if unknown."""
+        found = self.find_offering(pool, known)
+        return None if found is None else found.price
+
+    def find_offering(self, pool: str, known: Mapping[str, str]) -> Offering | None:
+        """The offering that a node with these labels was bought by; None if its price is unknown."""
         name, zone = known.get(labels.INSTANCE_TYPE, ""), known.get(labels.ZONE, "")
         key = pool, name, zone, known.get(labels.CAPACITY_TYPE, "")
         sold = self._sold.get(key)
         if sold is None:
             sold = self._sold[key] = _list_sold(known, self._find_type(pool, name))
-        return _choose_price(sold, known)
+        return _choose_offering(sold, known)
 
     def _find_type(self, pool: str, name: str) -> InstanceType | None:
         own = self._pools.get(pool, -1)
@@ -125,7 +150,8 @@ class PriceList:
 
 def find_running_price(known: Mapping[str, str], instance_type: InstanceType | None) -> float | None:
     """What a node of these labels costs an hour as its type is sold; None when nobody says."""
-    return _choose_price(_list_sold(known, instance_type), known)
+    found = _choose_offering(_list_sold(known, instance_type), known)
+    return None if found is None else found.price
 
 
 def _list_sold(known: Mapping[str, str], instance_type: InstanceType | None) -> tuple[Offering, ...]:
@@ -137,12 +163,12 @@ def _list_sold(known: Mapping[str, str], instance_type: InstanceType | None) -> 
     )
 
 
-def _choose_price(sold: Sequence[Offering], known: Mapping[str, str]) -> float | None:
-    """The price of the offering that a node was bought by: of several, the one of its own reservation."""
+def _choose_offering(sold: Sequence[Offering], known: Mapping[str, str]) -> Offering | None:
+    """The offering that a node was bought by: of several, the one of its own reservation."""
     if not sold:
         return None
     chosen = sold[0] if len(sold) == 1 else next((each for each in sold if _is_of(each, known)), sold[0])
-    return chosen.price if isfinite(chosen.price) else None
+    return chosen if isfinite(chosen.price) else None
 
 
 def _is_of(offering: Offering, known: Mapping[str, str]) -> bool:
@@ -157,18 +183,23 @@ def bill_nodes(nodes: Iterable[StateNode], prices: PriceList) -> Bill:
 def _bill_node(state: StateNode, prices: PriceList) -> BillLine | str:
     """A node's line, or its name where nobody knows its price."""
     known, pool = views.read_labels(state), views.read_pool_name(state)
-    price = prices.find_price(pool, known)
-    if price is None:
+    bought = prices.find_offering(pool, known)
+    if bought is None:
         return views.read_name(state)
+    parts = bought.parts or _NO_PARTS
     return BillLine(
         node=views.read_name(state),
         pool=pool,
         instance_type=known.get(labels.INSTANCE_TYPE, ""),
         zone=known.get(labels.ZONE, ""),
         capacity_type=known.get(labels.CAPACITY_TYPE, ""),
-        listed=price,
-        effective=price,
+        listed=bought.price,
+        effective=bought.price,
         terminating=views.is_deleting(state),
+        volumes=parts.volumes,
+        address=parts.address,
+        added=parts.added,
+        estimated=bought.price_estimated,
     )
 
 

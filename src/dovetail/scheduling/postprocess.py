@@ -26,7 +26,7 @@ from dovetail.scheduling.model import state_node
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.host_ports import list_host_ports
 from dovetail.scheduling.model.instance_types import InstanceType, find_cheapest_offering
-from dovetail.scheduling.model.plan import Plan, PlannedNode, build_pool_labels
+from dovetail.scheduling.model.plan import Plan, PlannedNode, build_pool_labels, describe_purchase
 from dovetail.scheduling.model.resources import (
     Nano,
     add_resources,
@@ -210,9 +210,8 @@ def _enlarge_node(
     best = find_cheapest_offering(kept[0], node.requirements, snapshot.options.flavour.well_known)
     if best is None or len(kept) == len(node.instance_types):
         return node
-    bought = {"zone": best.zone, "capacity_type": best.capacity_type, "price": best.price}
     names = tuple(each.name for each in kept)
-    return replace(node, instance_types=names, instance_type=names[0], **bought)
+    return replace(node, instance_types=names, instance_type=names[0], **describe_purchase(best))
 
 
 def _keep_cheapest_per_pod(

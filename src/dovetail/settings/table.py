@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar
 from dovetail.settings import value_kinds
 from dovetail.settings.decision_log import DECISION_LOG, LogPlace
 from dovetail.settings.gates import AWS_FEATURE_GATES, FEATURE_GATES, AWSFeatureGates, FeatureGates
+from dovetail.settings.node_extra import NODE_EXTRA, NodeExtra
 from dovetail.settings.recording import RECORDING
 from dovetail.settings.scheduler import SCHEDULER_CONFIG, SchedulerConfig
 from dovetail.settings.value_kinds import RATE, Rate, SettingKind
@@ -65,6 +66,12 @@ def _set(
 class Settings:
     """Every setting of one process, read once and never changed."""
 
+    assume_region_prices: str = _set(
+        value_kinds.TEXT,
+        "",
+        "region whose bundled prices stand in, as estimates, where those of the own region are not known; "
+        "empty refuses to plan without an account, and warns where AWS cannot be asked",
+    )
     batch_idle_duration: timedelta = _set(
         value_kinds.WINDOW, "1s", "close a batch of pending pods after this long without a new one"
     )
@@ -175,6 +182,18 @@ class Settings:
     metrics_port: int = _set(value_kinds.PORT, "8080", "port of /metrics")
     min_values_policy: str = _set(
         value_kinds.one_of("Strict", "BestEffort"), "Strict", "keep minValues of requirements, or relax them"
+    )
+    node_extra_hourly: NodeExtra = _set(
+        NODE_EXTRA,
+        "",
+        "dollars an hour that every node costs beside what the cloud bills, such as licences of agents, as "
+        "0.01/node,0.0005/vcpu. Pools may say otherwise",
+    )
+    node_extras: str = _set(
+        value_kinds.one_of("on", "off"),
+        "on",
+        "count what a node costs beside its instance: volumes, a public IPv4 address and "
+        "NODE_EXTRA_HOURLY; off decides by the instance's price alone, as Karpenter does",
     )
     notify_file: str = _set(
         value_kinds.TEXT,
@@ -370,6 +389,10 @@ class Settings:
         """Where a setting's value came from; a name that is no setting is a KeyError."""
         return self.origins.get(BY_VARIABLE[variable].variable, "default")
 
+    def find_node_extra(self) -> NodeExtra | None:
+        """What is added to the price of every node; None where only instances count."""
+        return None if self.node_extras == "off" else self.node_extra_hourly
+
     def list_deciding(self) -> dict[str, str]:
         """The settings that decisions depend on, where they differ from their defaults, by variable."""
         policy = {
@@ -398,6 +421,7 @@ BY_FLAG = {setting.flag: setting for setting in SETTINGS}
 
 # What plans, commands and verdicts depend on. Files of snapshots and the leader's lease carry these by name.
 DECIDING = (
+    "ASSUME_REGION_PRICES",
     "CONSOLIDATE_MANY",
     "CONSOLIDATION_MAX_PAYBACK",
     "CONSOLIDATION_MIN_SAVING",
@@ -410,6 +434,8 @@ DECIDING = (
     "IGNORE_DRA_REQUESTS",
     "ISOLATED_VPC",
     "MIN_VALUES_POLICY",
+    "NODE_EXTRAS",
+    "NODE_EXTRA_HOURLY",
     "PLANNED_NODE_MAX_PODS",
     "PLANNER",
     "PREFERENCE_POLICY",

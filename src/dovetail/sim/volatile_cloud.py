@@ -21,6 +21,7 @@ from dovetail.controllers.provider_port import ProviderContext
 from dovetail.errors import InsufficientCapacity
 from dovetail.ports import Instance
 from dovetail.providers.kwok.provider import KwokCloud, build_instance
+from dovetail.providers.pool_prices import PoolPrices
 from dovetail.scheduling.model.instance_types import InstanceType, Offering
 from dovetail.scheduling.model.requirements import Requirements
 from dovetail.sim.kube.store import ObjectStore, StoreEvent
@@ -61,9 +62,9 @@ class VolatileCloud(KwokCloud):
         return self._offered
 
     def _adjust_offering(self, offering: Offering) -> Offering:
+        factor = self.factors.get(offering.capacity_type, 1.0)
         return replace(
-            offering,
-            price=offering.price * self.factors.get(offering.capacity_type, 1.0),
+            offering.change_parts(instance=offering.instance_price * factor),
             available=offering.available and offering.zone not in self.dry_zones,
         )
 
@@ -106,7 +107,7 @@ class VolatileCloud(KwokCloud):
         return self._build_node(claim)
 
     async def list_instance_types(self, nodepool: NodePool) -> tuple[InstanceType, ...]:
-        return self._list_current_types()
+        return self._prices.price_types(nodepool, self._list_current_types())
 
     async def create(self, claim: NodeClaim) -> Instance:
         kept, self._types = self._types, self._list_current_types()
@@ -128,7 +129,9 @@ class CatalogueCloud(VolatileCloud):
     """
 
     def __init__(self, given: ProviderContext, name: str, api: ProviderApi, types: tuple[InstanceType, ...]):
-        super().__init__(given.kube, given.cache(Node), given.cache(api.node_class), given.clock, types)
+        prices = PoolPrices.from_settings(given.settings, given.cache(NodePool).get)
+        classes = given.cache(api.node_class)
+        super().__init__(given.kube, given.cache(Node), classes, given.clock, types, prices)
         self.name, self.flavour, self.node_classes = name, api.labels, (api.kind,)
 
 

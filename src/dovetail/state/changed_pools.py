@@ -15,12 +15,14 @@ from dovetail.api.nodepool import NodePool
 from dovetail.api.overlay import NodeOverlay
 from dovetail.disruption.policy import add_default_annotations
 from dovetail.scheduling.model.instance_types import InstanceType
+from dovetail.scheduling.model.node_extras import read_node_extra, set_node_extra
 from dovetail.scheduling.model.node_overlays import apply_overlays
 from dovetail.scheduling.model.snapshot import (
     Snapshot,
     SnapshotPool,
     build_pools_and_catalogs,
 )
+from dovetail.settings.node_extra import NO_EXTRA, NodeExtra
 from dovetail.state.changed_pods import WorldChange
 
 __all__ = ["KnownWorld", "assume_ready", "change_pools", "sort_pools"]
@@ -36,13 +38,15 @@ class KnownWorld:
 
     `offers` are the instance types each NodePool may buy after the change, where somebody can say;
     `defaults` the annotations that settings give to every NodePool; `class_hashes` the hashes of the
-    EC2NodeClasses by name; `ranges` its LimitRanges.
+    EC2NodeClasses by name; `ranges` its LimitRanges; `extra` what is added to the price of nodes whose
+    NodePool says nothing of it, and None where such are not counted.
     """
 
     offers: Mapping[str, Sequence[InstanceType]] | None = None
     defaults: Mapping[str, str] = field(default_factory=dict)
     class_hashes: Mapping[str, str] = field(default_factory=dict)
     ranges: tuple[core.LimitRange, ...] = ()
+    extra: NodeExtra | None = NO_EXTRA
 
 
 def sort_pools(pools: Iterable[NodePool]) -> list[NodePool]:
@@ -76,7 +80,10 @@ def change_pools(
     if known.offers is not None:
         offered = known.offers
         return build_pools_and_catalogs((pool, offered.get(pool.name, ())) for pool in pools)
-    offers = [(pool, _find_types(snapshot, pool, remarks)) for pool in pools]
+    offers = [
+        (pool, _price_types(pool, before.get(pool.name), _find_types(snapshot, pool, remarks), known))
+        for pool in pools
+    ]
     if overlays:
         remarks.append(
             "prices and capacities of a cluster have its NodeOverlays in them already: those of the change "
@@ -108,6 +115,19 @@ def _merge_pool(pool: NodePool, old: NodePool | None, defaults: Mapping[str, str
     merged = add_default_annotations(replace(pool, metadata=metadata, status=old.status), defaults)
     same = merged.spec == old.spec and dict(merged.annotations) == dict(old.annotations)
     return old if same else merged
+
+
+def _price_types(
+    pool: NodePool, before: SnapshotPool | None, types: tuple[InstanceType, ...], known: KnownWorld
+) -> tuple[InstanceType, ...]:
+    """The types at the prices of this pool: what an annotation adds has changed, or is another pool's."""
+    same = before is not None and before.nodepool.annotations.get(labels.NODE_EXTRA) == pool.annotations.get(
+        labels.NODE_EXTRA
+    )
+    if same or known.extra is None:
+        return types
+    priced = set_node_extra(types, read_node_extra(pool, known.extra))
+    return types if all(a is b for a, b in zip(types, priced, strict=True)) else priced
 
 
 def _find_types(snapshot: Snapshot, pool: NodePool, remarks: list[str]) -> tuple[InstanceType, ...]:

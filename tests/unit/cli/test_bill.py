@@ -78,6 +78,35 @@ def test_the_csv_has_the_columns_of_focus(cluster: Path) -> None:
     assert json.loads(rows[0]["Tags"])["karpenter.sh/nodepool"] == "general"
 
 
+@pytest.fixture
+def dear_cluster(tmp_path: Path) -> Path:
+    """A snapshot of two nodes of a pool that adds to its prices."""
+    general = pool("general")
+    general["metadata"]["annotations"] = {"cost.dovetail.sh/node-extra-hourly": "0.5/node"}
+    nodes = [each for n in range(2) for each in claimed_node(f"node-{n}", "general", "2", "test-zone-a")]
+    (tmp_path / "now.json").write_text(json.dumps(listed(general, *nodes)))
+    reader = WorldReader()
+    reader.read_files([str(tmp_path / "now.json")])
+    seen = SeenCluster(FilePlanner(reader, "", "", quick=True).build_situation())
+    (tmp_path / "cluster.json").write_bytes(encode_snapshot(seen))
+    return tmp_path / "cluster.json"
+
+
+def test_extras_have_a_column_a_sentence_members_and_rows_of_their_own(dear_cluster: Path) -> None:
+    lines = _bill(dear_cluster).out.splitlines()
+    assert lines[0].split() == ["POOL", "NODES", "EXTRAS", "$/H", "$/H", "$/MONTH", "SHARE"]
+    assert lines[1].split()[:3] == ["general", "2", "1.0000"]
+    assert "$1.0000 an hour of it are extras: added by you $1.0000" in lines
+    document = json.loads(_bill(dear_cluster, "-o", "json").out)
+    assert [node["added"] for node in document["nodes"]] == [0.5, 0.5]
+    assert "volumes" not in document["nodes"][0]
+    rows = list(csv.DictReader(io.StringIO(_bill(dear_cluster, "-o", "csv").out)))
+    assert [row["ServiceCategory"] for row in rows] == ["Compute", "Other", "Compute", "Other"]
+    assert [row["BilledCost"] for row in rows[1::2]] == ["0.5", "0.5"]
+    for column in ("ListCost", "EffectiveCost", "BilledCost"):
+        assert sum(float(row[column]) for row in rows) == pytest.approx(document["hourly"])
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -21,6 +21,7 @@ SHOP = str(ROOT / "examples" / "shop.yaml")
 REPORT = str(ROOT / "examples" / "shop-report.yaml")
 SPOT = str(ROOT / "examples" / "shop-spot.yaml")
 GOLDEN = ROOT / "examples" / "shop.plan.json"
+ALONE = Path(__file__).parent / "records" / "shop-instances-alone.json"
 GUIDE = ROOT / "docs" / "guides" / "plan.md"
 MEASURED = ("solveSeconds", "firstPlanSeconds", "peakRssBytes")
 KEYS = {
@@ -71,8 +72,8 @@ def given(folder: Path, *items: Mapping[str, Any], name: str = "world.json", **m
     return str(path)
 
 
-def planned(*arguments: str) -> dict[str, Any]:
-    ended = dovetail("plan", "-o", "json", *arguments)
+def planned(*arguments: str, **env: str) -> dict[str, Any]:
+    ended = dovetail("plan", "-o", "json", *arguments, env=env)
     assert ended.code in (0, LEFT_OUT), ended.err
     found: dict[str, Any] = json.loads(ended.out)
     return found
@@ -86,8 +87,10 @@ def nearest(document: Mapping[str, Any], name: str) -> list[str]:
 # ------------------------------------------------------------------ what is printed
 
 
-def test_the_example_gives_the_recorded_plan() -> None:
-    ours, recorded = planned("-f", SHOP), json.loads(GOLDEN.read_text(encoding="utf-8"))
+@pytest.mark.parametrize(("switch", "record"), [("on", GOLDEN), ("off", ALONE)])
+def test_the_example_gives_the_recorded_plan(switch: str, record: Path) -> None:
+    """One record is of today, the other from before anything but instances was counted."""
+    ours, recorded = planned("-f", SHOP, NODE_EXTRAS=switch), json.loads(record.read_text(encoding="utf-8"))
     assert all(ours[key] > 0 for key in MEASURED)
     assert ours["lowerBound"] <= ours["totalHourly"] == pytest.approx(recorded.pop("totalHourly"))
     assert ours["gap"] == pytest.approx(ours["totalHourly"] / ours["lowerBound"] - 1)
@@ -96,10 +99,63 @@ def test_the_example_gives_the_recorded_plan() -> None:
     assert set(recorded) == KEYS - set(MEASURED) - {"totalHourly", "lowerBound", "gap", "firstPlanHourly"}
 
 
+def test_with_extras_the_example_costs_a_volume_more_for_each_node() -> None:
+    ours, recorded = planned("-f", SHOP), json.loads(ALONE.read_text(encoding="utf-8"))
+    root = 20 * 0.08 / 730
+    assert [each["extras"] for each in ours["nodes"]] == pytest.approx([root] * 3)
+    assert [each["price"] - root for each in ours["nodes"]] == pytest.approx(
+        [each["price"] for each in recorded["nodes"]]
+    )
+    assert ours["totalHourly"] == pytest.approx(sum(each["price"] for each in ours["nodes"]))
+    assert ours["lowerBound"] <= ours["totalHourly"]
+
+
+def test_what_you_add_is_part_of_every_price() -> None:
+    added = {"NODE_EXTRA_HOURLY": "0.5/node,0.25/vcpu"}
+    table = dovetail("plan", "-f", SHOP, env=added).out
+    assert "EXTRAS $/H" in table.splitlines()[0]
+    for node in planned("-f", SHOP, **added)["nodes"]:
+        vcpus = {"large": 2, "xlarge": 4, "2xlarge": 8, "4xlarge": 16}
+        size = node["offering"]["instanceType"].partition(".")[2]
+        assert node["extras"] == pytest.approx(0.5 + 0.25 * vcpus[size] + 20 * 0.08 / 730)
+    ended = dovetail("plan", "-f", SHOP, env={"NODE_EXTRA_HOURLY": "0.5/cpu"})
+    assert ended.code != 0
+    assert "did you mean 0.5/vcpu?" in ended.err
+
+
+def test_a_region_without_prices_is_refused_unless_another_may_stand_in() -> None:
+    ended = dovetail("plan", "-f", SHOP, "--catalog", "aws:eu-west-1")
+    assert ended.code == 1
+    assert "there are no prices of eu-west-1 here, only of us-east-1" in ended.err
+    assert "--assume-region-prices us-east-1" in ended.err
+    assert ended.err.count("\n") == 1
+    asked = ("--catalog", "aws:us-east-2", "--assume-region-prices", "us-east-1")
+    assert "no prices of mars here" in dovetail("plan", "-f", SHOP, *asked[:3], "mars").err
+
+
+def test_estimates_are_marked_in_table_and_document(tmp_path: Path) -> None:
+    wanted = [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"]}]
+    reference = {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"}
+    spot = pool(requirements=wanted)
+    spot["spec"]["template"]["spec"]["nodeClassRef"] = reference
+    path = given(tmp_path, spot, pod("web", cpu="1"))
+    ended = dovetail("plan", "-f", path)
+    row = ended.out.splitlines()[1].split()
+    assert [each[0] for each in row[-2:]] == ["~", "~"]
+    assert "marks estimates" in ended.out
+    assert [each["priceEstimated"] for each in planned("-f", path)["nodes"]] == [True]
+    explained = dovetail("plan", "-f", path, "--explain", "default/web").out
+    assert "an hour (estimated), of which $0.0022 beside the instance" in explained
+    assumed = ("--catalog", "aws:eu-west-1", "--assume-region-prices", "us-east-1")
+    told = dovetail("plan", "-f", path, *assumed)
+    assert "those of us-east-1 stand in, as was asked for" in told.err
+    assert "~" in told.out
+
+
 def test_the_document_has_exactly_the_keys_that_are_promised() -> None:
     found = planned("-f", SHOP, "-f", REPORT)
     assert set(found) == KEYS
-    node = {"nodepool", "instanceTypes", "offering", "price", "requirements", "pods"}
+    node = {"nodepool", "instanceTypes", "offering", "price", "extras", "requirements", "pods"}
     assert all(set(each) == node for each in found["nodes"])
     assert all(set(each["offering"]) == {"instanceType", "zone", "capacityType"} for each in found["nodes"])
     reasons = [reason for each in found["unschedulable"] for reason in each["reasons"]]

@@ -189,6 +189,18 @@ def test_an_annotation_that_cannot_be_read_holds_consolidation_back(knob: dict[s
     assert held(choice) == [("n", BlockedReason.UNREADABLE)]
 
 
+def test_an_extra_that_cannot_be_read_holds_consolidation_back_and_says_what_was_meant() -> None:
+    bad = pool()
+    bad = replace(bad, metadata=replace(bad.metadata, annotations={labels.NODE_EXTRA: "0.1/cpu"}))
+    choice = choose_single_node(scene(old("n", light("p", "n")), pools=[bad]))
+    assert choice.commands == []
+    assert held(choice) == [("n", BlockedReason.UNREADABLE)]
+    (why,) = policy.read_policy(bad).problems.values()
+    assert (
+        why == "cost.dovetail.sh/node-extra-hourly: '0.1/cpu' is for no unit there is: did you mean 0.1/vcpu?"
+    )
+
+
 def test_a_rate_that_cannot_be_read_lets_nothing_go() -> None:
     world = scene(old("n"), pools=[asking(pool(), rate="fast")])
     assert compute_allowances(world, "Empty").count_left("default") == 0

@@ -8,14 +8,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dovetail.api import conditions, core
+from dovetail.api import conditions, core, labels
 from dovetail.api.nodepool import NodePool
 from dovetail.api.quantity import Quantity
 from dovetail.controllers.ordering import hash_annotations
 from dovetail.errors import BadInput
 from dovetail.providers.kwok.catalog import read_instance_types
+from dovetail.scheduling.fleet_cost import bill_running_nodes
 from dovetail.scheduling.model.snapshot import SchedulingOptions, Snapshot
 from dovetail.state.changed_pods import DeletedObject
+from dovetail.state.changed_pools import KnownWorld
 from dovetail.state.changes import SnapshotChange, apply_change, drain_nodes
 from dovetail.state.offline import OfflineCluster, find_kind
 from support.random_changes import budget, claimed_node, deployment, pool, running_pod, thing
@@ -52,6 +54,21 @@ def names(snapshot: Snapshot) -> list[str]:
 
 def on_nodes(snapshot: Snapshot) -> list[str]:
     return [pod.name for state in snapshot.nodes for pod in state.pods]
+
+
+def test_an_annotation_that_adds_to_prices_changes_the_bill_and_taking_it_away_does_too() -> None:
+    node = claimed_node("node-0", "general", "2", "test-zone-a")
+    sold = read_instance_types()
+    before = read(pool("general"), *node).build_snapshot(lambda pool: sold, SchedulingOptions(now=NOW))
+    dearer = pool("general")
+    dearer["metadata"]["annotations"] = {labels.NODE_EXTRA: "0.5/node"}
+    was, now = bill_running_nodes(before), bill_running_nodes(changed(dearer, before=before).after)
+    assert now.total == pytest.approx(was.total + 0.5)
+    assert [line.added for line in now.lines] == [0.5]
+    back = apply_change(changed(dearer, before=before).after, read(pool("general")).build_change()).after
+    assert bill_running_nodes(back) == was
+    off = apply_change(before, read(dearer).build_change(), KnownWorld(extra=None)).after
+    assert bill_running_nodes(off) == was
 
 
 def test_a_larger_number_makes_pods_like_those_that_run() -> None:

@@ -17,6 +17,7 @@ from dovetail.api.manifests import Severity
 from dovetail.api.validation.complaint import Complaint, field_path
 from dovetail.api.validation.cron import find_cron_problem, never_fires
 from dovetail.api.validation.runtime import KNOWN_VALUES
+from dovetail.settings.node_extra import parse_node_extra
 
 _EXCLUSIVE = {"subnetSelectorTerms": ("id",), "securityGroupSelectorTerms": ("id", "name")}
 
@@ -104,6 +105,20 @@ def _protected_by_label(document: Mapping[str, Any], _: str) -> Iterator[tuple[s
         yield f"metadata.labels[{labels.DO_NOT_DISRUPT}]", "has no effect as a label: make it an annotation"
 
 
+def _unreadable_extra(document: Mapping[str, Any], _: str) -> Iterator[tuple[str, str]]:
+    metadata = document.get("metadata")
+    written = metadata.get("annotations") if isinstance(metadata, dict) else None
+    for name, value in written.items() if isinstance(written, dict) else ():
+        path = f"metadata.annotations[{name}]"
+        if name == labels.NODE_EXTRA:
+            try:
+                parse_node_extra(str(value))
+            except ValueError as error:
+                yield path, f"cannot be read, so prices lack it and nodes are not consolidated: {error}"
+        elif difflib.get_close_matches(name, (labels.NODE_EXTRA,), n=1, cutoff=0.8):
+            yield path, f"has no effect: did you mean {labels.NODE_EXTRA}?"
+
+
 def _unreadable_schedule(document: Mapping[str, Any], _: str) -> Iterator[tuple[str, str]]:
     for index, budget in enumerate(document["spec"]["disruption"]["budgets"]):
         schedule, path = budget.get("schedule", ""), f"spec.disruption.budgets[{index}].schedule"
@@ -187,6 +202,7 @@ def _inert_buffer(document: Mapping[str, Any], _: str) -> Iterator[tuple[str, st
 _ADVICE: Mapping[str, Mapping[str, Advice]] = {
     "*": {"do-not-disrupt-label": _protected_by_label},
     "NodePool": {
+        "unreadable-extra": _unreadable_extra,
         "unreadable-schedule": _unreadable_schedule,
         "odd-budget": _odd_budgets,
         "misspelt-limit": _misspelt_limits,

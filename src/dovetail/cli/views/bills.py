@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from math import fsum
 
 from dovetail.api.pod import Pod
 from dovetail.cli.views.output import Output, format_count, print_structured, print_table, print_text, some_of
@@ -86,7 +87,8 @@ def _list_shares(bill: Bill, snapshot: Snapshot, grouping: BillGrouping) -> list
 def show_bill(bill: Bill, snapshot: Snapshot, grouping: BillGrouping) -> None:
     """The bill as a table, its sum, and which nodes have no price."""
     if grouping.member:
-        columns: Sequence[str] = (grouping.heading, "NODES", "$/H", "$/MONTH", "SHARE")
+        apart = ("EXTRAS $/H",) if bill.extras else ()
+        columns: Sequence[str] = (grouping.heading, "NODES", *apart, "$/H", "$/MONTH", "SHARE")
         rows = list(_build_node_rows(bill, grouping))
     else:
         columns = (grouping.heading, "PODS", *_PARTS, "$/H", "$/MONTH", "SHARE")
@@ -98,13 +100,14 @@ def show_bill(bill: Bill, snapshot: Snapshot, grouping: BillGrouping) -> None:
 
 
 def _build_node_rows(bill: Bill, grouping: BillGrouping) -> Iterator[tuple[str, ...]]:
-    counts: dict[str, int] = {}
+    groups: dict[str, list[BillLine]] = {}
     for line in bill.lines:
-        name = str(getattr(line, grouping.member))
-        counts[name] = counts.get(name, 0) + 1
+        groups.setdefault(str(getattr(line, grouping.member)), []).append(line)
     sums = bill.sum_by(grouping.member)
     for name, dollars in sorted(sums.items(), key=lambda each: (-each[1], each[0])):
-        yield name or "(none)", str(counts[name]), *_format_dollars(dollars, bill)
+        lines = groups[name]
+        extras = (f"{fsum(line.extras for line in lines):.4f}",) if bill.extras else ()
+        yield name or "(none)", str(len(lines)), *extras, *_format_dollars(dollars, bill)
 
 
 def _build_pod_rows(shares: Sequence[CostShare], bill: Bill) -> Iterator[tuple[str, ...]]:
@@ -122,12 +125,26 @@ def _describe_total(bill: Bill) -> str:
     going = sum(line.terminating for line in bill.lines)
     told = f"{format_count(len(bill.lines), 'node')}: ${bill.total:,.4f} an hour, "
     told += f"${bill.total * HOURS_A_MONTH:,.2f} a month at list prices\n"
+    if bill.extras:
+        told += f"${bill.extras:,.4f} an hour of it are extras: {_describe_extras(bill)}\n"
+    guessed = sum(line.estimated for line in bill.lines)
+    if guessed:
+        told += f"{format_count(guessed, 'node')} of them at estimated prices: the own ones are not known\n"
     if going:
         told += f"{going:,} of them terminating, and paid for until the instance is gone\n"
     if bill.unpriced:
         names = some_of(sorted(bill.unpriced), _NAMES_SHOWN)
         told += f"{format_count(len(bill.unpriced), 'node')} without a known price, not in the sum: {names}\n"
     return told
+
+
+def _describe_extras(bill: Bill) -> str:
+    parts = {
+        "volumes": fsum(line.volumes for line in bill.lines),
+        "public IPv4 addresses": fsum(line.address for line in bill.lines),
+        "added by you": fsum(line.added for line in bill.lines),
+    }
+    return ", ".join(f"{name} ${dollars:,.4f}" for name, dollars in parts.items() if dollars)
 
 
 def write_bill(bill: Bill, snapshot: Snapshot, grouping: BillGrouping) -> None:
@@ -170,11 +187,20 @@ def _build_line(line: BillLine) -> dict[str, object]:
         "effective": line.effective,
         "coveredBy": line.covered_by or None,
         "terminating": line.terminating,
+        **{name: value for name, value in _list_extras(line) if value},
     }
 
 
+def _list_extras(line: BillLine) -> Iterator[tuple[str, object]]:
+    """What a line says beside the instance, as JSON names it; only what there is of it is written."""
+    yield "volumes", line.volumes
+    yield "publicIpv4", line.address
+    yield "added", line.added
+    yield "estimated", line.estimated
+
+
 def write_focus(bill: Bill, snapshot: Snapshot) -> None:
-    """One row a node for the hour that the snapshot is in."""
+    """For the hour that the snapshot is in, a row for each node's instance and for each of its extras."""
     began = snapshot.options.now.replace(minute=0, second=0, microsecond=0)
     hour = {
         "ChargePeriodStart": f"{began:%Y-%m-%dT%H:%M:%SZ}",
@@ -185,8 +211,29 @@ def write_focus(bill: Bill, snapshot: Snapshot) -> None:
     rows = csv.DictWriter(written, _FOCUS, restval="", lineterminator="\n")
     rows.writeheader()
     for line in bill.lines:
-        rows.writerow(hour | _build_focus(line, ids.get(line.node, "")))
+        whole = hour | _build_focus(line, ids.get(line.node, ""))
+        rows.writerow(whole)
+        rows.writerows(whole | extra for extra in _list_focus_extras(line))
     print_text(written.getvalue())
+
+
+def _list_focus_extras(line: BillLine) -> Iterator[dict[str, str]]:
+    """What differs from the row of the instance; commitments pay for none of it."""
+    extras = (
+        ("the EBS volumes", "Volume", "Storage", line.volumes),
+        ("a public IPv4 address", "Public IPv4 Address", "Networking", line.address),
+        ("what is added to its price", "Node", "Other", line.added),
+    )
+    for what, kind, category, dollars in extras:
+        if dollars:
+            costs = ("BilledCost", "EffectiveCost", "ListCost", "ListUnitPrice")
+            yield dict.fromkeys(costs, f"{dollars:.10g}") | {
+                "ChargeDescription": f"one hour of {what} of node {line.node}",
+                "CommitmentDiscountId": "",
+                "PricingCategory": "Standard",
+                "ResourceType": kind,
+                "ServiceCategory": category,
+            }
 
 
 def _build_focus(line: BillLine, provider_id: str) -> dict[str, str]:
@@ -196,7 +243,7 @@ def _build_focus(line: BillLine, provider_id: str) -> dict[str, str]:
         "node.kubernetes.io/instance-type": line.instance_type,
     }
     return {
-        "BilledCost": f"{line.effective:.10g}",
+        "BilledCost": f"{line.effective - line.extras:.10g}",
         "BillingCurrency": "USD",
         "ChargeCategory": "Usage",
         "ChargeDescription": f"one hour of {line.instance_type}, {line.capacity_type}, as node {line.node}",
@@ -204,9 +251,9 @@ def _build_focus(line: BillLine, provider_id: str) -> dict[str, str]:
         "CommitmentDiscountId": line.covered_by,
         "ConsumedQuantity": "1",
         "ConsumedUnit": "Hours",
-        "EffectiveCost": f"{line.effective:.10g}",
-        "ListCost": f"{line.listed:.10g}",
-        "ListUnitPrice": f"{line.listed:.10g}",
+        "EffectiveCost": f"{line.effective - line.extras:.10g}",
+        "ListCost": f"{line.listed - line.extras:.10g}",
+        "ListUnitPrice": f"{line.listed - line.extras:.10g}",
         "PricingCategory": _PRICING.get(line.capacity_type, "Standard"),
         "PricingQuantity": "1",
         "PricingUnit": "Hours",

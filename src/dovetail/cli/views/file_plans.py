@@ -27,7 +27,7 @@ from dovetail.cli.views.world_files import WorldReader, parse_object_name, read_
 from dovetail.disruption.policy import read_default_annotations
 from dovetail.disruption.situation import Situation
 from dovetail.errors import BadInput
-from dovetail.providers.catalogs import Catalogue, choose_catalogue, load_catalogue
+from dovetail.providers.catalogs import Catalogue, CataloguePricing, choose_catalogue, load_catalogue
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.requirements import Requirements
 from dovetail.scheduling.model.snapshot import SchedulingOptions, Snapshot
@@ -53,9 +53,14 @@ CHANGE_STEPS = 8
 class FilePlanner:
     """A cluster that was read from files, and how to plan for it."""
 
-    def __init__(self, reader: WorldReader, catalog: str, subset: str, quick: bool) -> None:
+    def __init__(
+        self, reader: WorldReader, catalog: str, subset: str, quick: bool, assumed_region: str = ""
+    ) -> None:
         self.world, self.quick = reader.world, quick
-        self._choose = partial(_choose_catalogue, catalog=catalog, subset=subset, usual=reader.subset)
+        pricing = CataloguePricing.from_settings(read_own_settings(), assumed_region)
+        self._choose = partial(
+            _choose_catalogue, catalog=catalog, subset=subset, usual=reader.subset, pricing=pricing
+        )
         self.shop = self._choose(self.world)
         self.options = SchedulingOptions(now=datetime.now(UTC), flavour=self.shop.flavour)
         self.shifted = self._find_shifted_zones()
@@ -206,6 +211,9 @@ def _refuse_set_aside(found: SolvedPlan) -> None:
         raise BadInput(f"{bad}; nothing was planned")
 
 
-def _choose_catalogue(world: OfflineCluster, catalog: str, subset: str, usual: str) -> Catalogue:
+def _choose_catalogue(
+    world: OfflineCluster, catalog: str, subset: str, usual: str, pricing: CataloguePricing
+) -> Catalogue:
     classes = {each.name: each for each in world.list_objects(EC2NodeClass)}
-    return load_catalogue(catalog or choose_catalogue(world.list_objects(NodePool)), classes, subset, usual)
+    name = catalog or choose_catalogue(world.list_objects(NodePool))
+    return load_catalogue(name, classes, subset, usual, pricing)

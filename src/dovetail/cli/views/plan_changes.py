@@ -117,6 +117,9 @@ def _show_sums(planned: ChangedPlan) -> None:
     was, now = planned.hourly
     monthly = (now - was) * HOURS_A_MONTH
     print_text(f"${was:,.2f} → ${now:,.2f} an hour ({now - was:+,.2f}; {monthly:+,.0f} a month)\n")
+    new = (*planned.before.plan.new_nodes, *planned.after.plan.new_nodes)
+    if any(node.price_estimated for node in new):
+        print_text("prices of new nodes in it are estimates where they are not known without asking AWS\n")
     least, still = planned.floors
     if least or still:
         print_text(f"no fleet for these pods costs less than ${least:,.2f} → ${still:,.2f} an hour\n")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import islice
 from math import isinf
@@ -88,6 +88,8 @@ def _build_node(node: PlannedNode) -> dict[str, object]:
         "instanceTypes": list(node.instance_types),
         "offering": offering,
         "price": None if isinf(node.price) else node.price,
+        **({"extras": node.extras} if node.extras else {}),
+        **({"priceEstimated": True} if node.price_estimated else {}),
         "requirements": [to_dict(entry) for entry in node.requirements.drop_keys(PSEUDO).list_entries()],
         "pods": list(node.pods),
     }
@@ -122,15 +124,20 @@ def _list_reasons(solved: SolvedPlan, pod: str, why: str) -> list[dict[str, obje
 
 SHOWN_PODS = 3
 MORE_TYPES = 10
-COLUMNS = ("NODES", "POOL", "INSTANCE TYPE", "OR", "ZONE", "CAPACITY TYPE", "PODS EACH", "$/H", "$/MONTH")
+COLUMNS = ("NODES", "POOL", "INSTANCE TYPE", "OR", "ZONE", "CAPACITY TYPE", "PODS EACH")
+# What is not the instance's is shown apart where there is any, and is part of the prices.
+EXTRAS = "EXTRAS $/H"
+PRICES = ("$/H", "$/MONTH")
+ESTIMATED = "~"  # before every price that stands for one that is not known
 
 
 def show_plan(solved: SolvedPlan) -> None:
     """The plan as tables and a summary."""
     plan = solved.plan
-    rows = [_build_row(node, number) for node, number in _group_nodes(plan.new_nodes)]
+    extras = any(node.extras for node in plan.new_nodes)
+    rows = [_build_row(node, number, extras) for node, number in _group_nodes(plan.new_nodes)]
     if rows:
-        print_table(COLUMNS, rows)
+        print_table((*COLUMNS, EXTRAS, *PRICES) if extras else (*COLUMNS, *PRICES), rows)
         print_text("\n")
     taken = [(name, str(len(pods))) for name, pods in plan.existing.items() if pods]
     if taken:
@@ -153,11 +160,17 @@ def _group_nodes(nodes: Iterable[PlannedNode]) -> list[tuple[PlannedNode, int]]:
     return list(groups.values())
 
 
-def _build_row(node: PlannedNode, number: int) -> tuple[str, ...]:
+def _build_row(node: PlannedNode, number: int, extras: bool) -> tuple[str, ...]:
     others = [name for name in node.instance_types if name != node.instance_type]
-    price = ("?", "?")
+    price: tuple[str, ...] = ("?", "?")
     if not isinf(node.price):
-        price = (f"{node.price * number:.4f}", f"{node.price * number * HOURS_A_MONTH:,.2f}")
+        mark = ESTIMATED if node.price_estimated else ""
+        price = (
+            f"{mark}{node.price * number:.4f}",
+            f"{mark}{node.price * number * HOURS_A_MONTH:,.2f}",
+        )
+    if extras:
+        price = (f"{node.extras * number:.4f}", *price)
     return (
         str(number),
         node.pool,
@@ -178,6 +191,7 @@ def _describe_plan(solved: SolvedPlan) -> str:
     joined = sum(map(len, plan.existing.values()))
     price = f"${solved.price:,.2f} an hour, ${solved.price * HOURS_A_MONTH:,.0f} a month"
     lines = [f"{format_count(fresh, 'pod')} on {format_count(len(plan.new_nodes), 'new node')}: {price}"]
+    lines += _describe_prices(plan.new_nodes)
     if joined:
         lines.append(f"{format_count(joined, 'pod')} on nodes that run already")
     used = _compute_utilisation(solved)
@@ -189,6 +203,17 @@ def _describe_plan(solved: SolvedPlan) -> str:
             f"an hour, so at most {solved.gap:.1%} could be saved"
         )
     return "\n".join(lines) + "\n"
+
+
+def _describe_prices(nodes: Sequence[PlannedNode]) -> Iterator[str]:
+    """What of the price is not the instances', and how many prices are estimates."""
+    extras = sum(node.extras for node in nodes)
+    if extras:
+        yield f"${extras:,.4f} an hour of it are extras: volumes, public IPv4 addresses and what you add"
+    guessed = sum(node.price_estimated for node in nodes)
+    if guessed:
+        whose = "all of them" if guessed == len(nodes) else format_count(guessed, "node")
+        yield f"{ESTIMATED} marks estimates: the price of {whose} is not known without asking AWS"
 
 
 def _nothing_pending(asked: Snapshot) -> str:
@@ -280,9 +305,10 @@ def _suggest_pod(solved: SolvedPlan, name: str) -> str:
 def _show_node(node: PlannedNode) -> None:
     """The new node a pod goes to: what it may become, and who else is there."""
     print_text(f"  a new node of pool {node.pool}, with {format_count(len(node.pods) - 1, 'other pod')}\n")
-    print_text(
-        f"  cheapest: {node.instance_type} in {node.zone}, {node.capacity_type}, ${node.price:.4f} an hour\n"
-    )
+    beside = f", of which ${node.extras:.4f} beside the instance" if node.extras else ""
+    guess = " (estimated)" if node.price_estimated else ""
+    price = f"${node.price:.4f} an hour{guess}{beside}"
+    print_text(f"  cheapest: {node.instance_type} in {node.zone}, {node.capacity_type}, {price}\n")
     others = node.instance_types[1:]
     if others:
         more = f" and {len(others) - MORE_TYPES:,} more" if len(others) > MORE_TYPES else ""

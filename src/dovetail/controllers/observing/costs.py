@@ -45,6 +45,12 @@ class NodePoolPricing:
         self._cost = GaugeSeries(
             "karpenter_nodepools_cost_total", "What a pool's machines cost an hour.", ("nodepool",)
         )
+        self._extras = GaugeSeries(
+            "dovetail_nodepools_extras_cost",
+            "That part of a pool's cost an hour which is not its instances': volumes, public IPv4 addresses "
+            "and what people add. Only of pools that have such.",
+            ("nodepool",),
+        )
 
     @property
     def triggers(self) -> tuple[Trigger, ...]:
@@ -76,10 +82,15 @@ class NodePoolPricing:
         for tracked in self._cluster:
             if tracked.claim is None or tracked.deleting:
                 continue
-            price = self.find_price(tracked.claim)
-            if price is not None:
-                self._cost.add({"nodepool": tracked.claim.labels.get(labels.NODEPOOL, "")}, price)
+            pool = tracked.claim.labels.get(labels.NODEPOOL, "")
+            bought = self._prices.find_offering(pool, tracked.claim.labels)
+            if bought is None:
+                continue
+            self._cost.add({"nodepool": pool}, bought.price)
+            if bought.parts is not None:
+                self._extras.add({"nodepool": pool}, bought.parts.extras)
         self._cost.show_values()
+        self._extras.show_values()
 
 
 def _wake_on_created_or_deleted(before: NodePool | None, pool: NodePool | None) -> Iterable[str]:

@@ -36,6 +36,7 @@ from dovetail.providers.aws.launch import InstanceLauncher
 from dovetail.providers.aws.launch_tokens import launch_group
 from dovetail.providers.aws.placement_groups import PlacementGroup
 from dovetail.providers.aws.tags import build_launch_tags, find_restricted
+from dovetail.providers.pool_prices import PoolPrices
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.node_overlays import apply_overlays
 
@@ -148,6 +149,7 @@ class AwsCloud:
 
     classes: Cache[EC2NodeClass]
     pools: Cache[NodePool]
+    prices: PoolPrices
     claims: Cache[NodeClaim]
     overlays: Cache[NodeOverlay] | None
     recorder: Recorder
@@ -193,6 +195,7 @@ class AwsCloud:
             types = await self.types.list_types(node_class)
         except Retry as error:
             raise CreateFailed(TYPES_FAILED, str(error)) from error
+        types = self.prices.price_for_claim(claim, types)
         pool = self.pools.get(claim.labels.get(labels.NODEPOOL, ""))
         if self.overlays is None or pool is None:
             return types
@@ -237,7 +240,7 @@ class AwsCloud:
             raise Retry(
                 f"listing the instance types of NodePool {nodepool.name}: there is no EC2NodeClass {name}"
             )
-        return await self.types.list_types(node_class)
+        return self.prices.price_types(nodepool, await self.types.list_types(node_class))
 
     async def find_drift_reason(self, claim: NodeClaim) -> str:
         pool = self.pools.get(claim.labels.get(labels.NODEPOOL, ""))

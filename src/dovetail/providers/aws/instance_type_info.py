@@ -14,6 +14,8 @@ from typing import Final
 import msgspec
 
 __all__ = [
+    "BUNDLED_DATE",
+    "BUNDLED_REGION",
     "FAMILIES",
     "Accelerator",
     "AmiFamily",
@@ -29,6 +31,9 @@ __all__ = [
     "bundled_tables",
 ]
 
+# The one region whose on-demand prices are bundled, and of when they are.
+BUNDLED_REGION: Final = "us-east-1"
+BUNDLED_DATE: Final = "July 2026"
 ARCHITECTURES = {"x86_64": "amd64", "arm64": "arm64"}
 DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz+/"
 
@@ -142,7 +147,7 @@ def bundled_tables() -> InstanceTypeTables:
 
 @cache
 def bundled_prices() -> dict[str, float]:
-    """On-demand dollars an hour in us-east-1."""
+    """On-demand dollars an hour in the one region that has them here."""
     return msgspec.json.decode(_read_file("on-demand-us-east-1.json"), type=dict[str, float])
 
 

@@ -32,6 +32,7 @@ from dovetail.providers.aws.instance_type_info import (
     NeuronDevice,
     bundled_tables,
 )
+from dovetail.providers.aws.node_extras import NO_EXTRAS, ClassExtras, find_class_extras
 from dovetail.providers.aws.offerings import OfferingProvider, PurchaseTerms
 from dovetail.providers.aws.placement_groups import PlacementGroup
 from dovetail.providers.aws.queries import read_items
@@ -180,6 +181,8 @@ class InstanceTypeProvider:
     offerings: OfferingProvider
     memory: DiscoveredMemory
     group_of: Callable[[EC2NodeClass], PlacementGroup | None] = lambda node_class: None
+    # Whether a subnet, by its id, gives a public IPv4 address to what is launched in it.
+    gives_address: Callable[[str], bool] = lambda subnet_id: False
     _facts: dict[str, InstanceTypeInfo] = field(default_factory=dict)
     _zones: dict[str, tuple[str, ...]] = field(default_factory=dict)
     _edition: int = 0
@@ -259,6 +262,7 @@ class InstanceTypeProvider:
             spec.block_device_mappings,
             spec.instance_store_policy,
             spec.network_interfaces,
+            spec.associate_public_ip_address,
             spec.cpu_options,
             spec.connection_tracking is not None,
             (group.id, group.strategy, group.partitions) if group else None,
@@ -292,11 +296,12 @@ class InstanceTypeProvider:
         self, class_view: _ClassView, node_class: EC2NodeClass
     ) -> tuple[InstanceType, ...]:
         memory = self.memory.by_type(node_class.status.amis)
-        common = self._common_stamp(class_view)
+        extras = self._find_extras(node_class)
+        common = (self._common_stamp(class_view), extras)
         stamp = (common, self.offerings.unavailable.changes, self._reserved_stamp(class_view), memory)
         if class_view.stamp != stamp:
             for count, each in enumerate(class_view.seen, start=1):
-                self._update_offerings(each, class_view.buying, common, memory.get(each.facts.name))
+                self._update_offerings(each, class_view.buying, common, memory.get(each.facts.name), extras)
                 if count % SLICE == 0:
                     await asyncio.sleep(0)
             class_view.stamp = stamp
@@ -304,16 +309,26 @@ class InstanceTypeProvider:
         return class_view.answer
 
     def _update_offerings(
-        self, each: _TypeView, buying: PurchaseTerms, common: object, memory: Quantity | None
+        self,
+        each: _TypeView,
+        buying: PurchaseTerms,
+        common: object,
+        memory: Quantity | None,
+        extras: ClassExtras,
     ) -> None:
         # The number is read before the offerings are made: what is refused meanwhile is looked at again.
         stamp = (common, self.offerings.unavailable.sequence_number(each.facts.name), memory)
         if each.stamp == stamp and not each.reserved:
             return
         capacity = each.plain.capacity if memory is None else {**each.plain.capacity, labels.MEMORY: memory}
-        offerings = self.offerings.build_offerings(each.facts, each.sold_in, buying, each.compatible)
+        offerings = self.offerings.build_offerings(each.facts, each.sold_in, buying, each.compatible, extras)
         each.made = replace(each.plain, offerings=offerings, capacity=capacity)
         each.stamp = stamp
+
+    def _find_extras(self, node_class: EC2NodeClass) -> ClassExtras:
+        if self.settings.find_node_extra() is None:
+            return NO_EXTRAS
+        return find_class_extras(node_class, self.aws.region, self.zones, self.gives_address)
 
     def _common_stamp(self, class_view: _ClassView) -> object:
         shifted = frozenset(

@@ -58,6 +58,7 @@ class SubnetProvider:
         self._counted: TtlCache[str, int] = TtlCache(clock, max(LEAST_MEMORY, refresh + BEYOND_REFRESH))
         self._in_flight: dict[str, int] = {}
         self._zone_ids: dict[str, str] = {}
+        self._public: set[str] = set()
 
     async def list_subnets(self, node_class: EC2NodeClass) -> tuple[Subnet, ...]:
         """The subnets the class selects, those with most free addresses first."""
@@ -90,10 +91,15 @@ class SubnetProvider:
         self._counted.put(subnet["SubnetId"], _read_free(subnet))
         self._in_flight.pop(subnet["SubnetId"], None)
         self._zone_ids[subnet["AvailabilityZone"]] = subnet.get("AvailabilityZoneId", "")
+        (self._public.add if subnet.get("MapPublicIpOnLaunch") else self._public.discard)(subnet["SubnetId"])
 
     def zone_id(self, zone: str) -> str:
         """The ID behind a zone's name; empty while no subnet there was seen."""
         return self._zone_ids.get(zone, "")
+
+    def gives_address(self, subnet_id: str) -> bool:
+        """Whether the subnet gives public IPv4 addresses to what is launched in it, as last seen."""
+        return subnet_id in self._public
 
     def choose_subnets(
         self, node_class: EC2NodeClass, types: Collection[InstanceType], capacity_type: str

@@ -9,6 +9,7 @@ from functools import lru_cache
 from dovetail.api import labels
 from dovetail.api.nodeclass import CapacityReservation, EC2NodeClassStatus, Subnet
 from dovetail.providers.aws.instance_type_info import InstanceTypeInfo
+from dovetail.providers.aws.node_extras import NO_EXTRAS, ClassExtras
 from dovetail.providers.aws.placement_groups import PlacementGroup
 from dovetail.providers.aws.pricing import PricingProvider
 from dovetail.providers.aws.unavailable_offerings import UnavailableOfferings
@@ -68,9 +69,17 @@ class OfferingProvider:
     given_prices: Callable[[], Mapping[str, float]] = dict
 
     def build_offerings(
-        self, facts: InstanceTypeInfo, sold_in: tuple[str, ...], buying: PurchaseTerms, compatible: bool
+        self,
+        facts: InstanceTypeInfo,
+        sold_in: tuple[str, ...],
+        buying: PurchaseTerms,
+        compatible: bool,
+        extras: ClassExtras = NO_EXTRAS,
     ) -> tuple[Offering, ...]:
-        """All of them, available or not; `sold_in` are the zones that sell the type."""
+        """All of them, available or not; `sold_in` are the zones that sell the type.
+
+        `extras` are what a node costs beside its instance, however that is paid for.
+        """
         zone_ids = buying.zone_ids
         open_zones = {
             zone
@@ -85,6 +94,7 @@ class OfferingProvider:
             for capacity_type in (labels.ON_DEMAND, labels.SPOT):
                 if capacity_type in facts.usage_classes:
                     price = self.find_price(capacity_type, facts.name, zone)
+                    guessed = price is not None and self.prices.is_estimate(capacity_type, facts.name)
                     sellable = price is not None and zone in open_zones
                     made += (
                         Offering(
@@ -94,10 +104,12 @@ class OfferingProvider:
                             and not self._is_unavailable(
                                 capacity_type, facts.name, zone, subnets, buying, partition
                             ),
+                            price_estimated=guessed,
                         )
                         for partition in partitions or ("",)
                     )
-        return (*made, *self._build_reserved(facts, open_zones, zone_ids, buying, partitions or ("",)))
+        made += self._build_reserved(facts, open_zones, zone_ids, buying, partitions or ("",))
+        return tuple(made) if extras is NO_EXTRAS else tuple(map(extras.price_offering, made))
 
     def find_price(self, capacity_type: str, instance_type: str, zone: str) -> float | None:
         """By the hour; None while nobody knows one."""

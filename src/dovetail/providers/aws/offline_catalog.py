@@ -1,15 +1,17 @@
-"""What EC2 sells and for how much, without asking it: bundled prices, and spot prices by a rule of thumb.
+"""What EC2 sells and for how much, without asking it: bundled prices, and spot prices by a bounded model.
 
-Spot is around a third of on-demand in the median and 0.14 to 0.49 of it for most types, and differs by zone.
-The estimate has that spread and is always the same for a type and a zone; it is no forecast for either.
+Real spot prices are around a third of on-demand in the median, differ by type, zone and day, and some are
+far below. Which ones nobody knows without asking, and a plan that sits on a guessed outlier is worth nothing:
+so the share of the on-demand price follows from generation and category alone, and lies between 0.32 and
+0.48 for every type and zone. It is an estimate, marked as one, and no forecast.
 """
 
 from __future__ import annotations
 
-from binascii import crc32
+import re
 from dataclasses import replace
 from functools import cache
-from itertools import pairwise
+from math import inf
 
 from dovetail.api import labels
 from dovetail.api.nodeclass import EC2NodeClass, Subnet
@@ -17,45 +19,75 @@ from dovetail.errors import BadInput
 from dovetail.providers.aws.catalog import NodeClassTerms, build_instance_type
 from dovetail.providers.aws.compatibility import find_incompatibility
 from dovetail.providers.aws.instance_type_info import (
+    BUNDLED_REGION,
     InstanceTypeInfo,
     bundled_facts,
     bundled_prices,
     bundled_regions,
     bundled_tables,
 )
+from dovetail.providers.aws.node_extras import NO_EXTRAS, ClassExtras, find_class_extras
 from dovetail.scheduling.model.instance_types import InstanceType, Offering
 from dovetail.scheduling.model.requirements import NOTHING, Requirements, parse_values
 
-__all__ = ["DEFAULT_REGION", "estimate_spot", "list_offline_types"]
+__all__ = ["check_region_prices", "estimate_spot", "find_spot_share", "list_offline_types"]
 
-DEFAULT_REGION = "us-east-1"
-# How spot relates to on-demand: (share of types below, share of the on-demand price).
-SPREAD = ((0.0, 0.09), (0.1, 0.14), (0.5, 0.33), (0.9, 0.49), (1.0, 0.62))
-ZONES_DIFFER_BY = 0.1
+# How spot relates to on-demand, by the newest generation that a share is for: newer ones are in more demand.
+SHARES = ((4, 0.32), (5, 0.34), (6, 0.36), (7, 0.38), (inf, 0.40))
+# Types with GPUs and the like are scarcer.
+ACCELERATED = frozenset(("dl", "f", "g", "gr", "inf", "p", "trn", "vt"))
+ACCELERATED_MORE = 0.08
+_NAME = re.compile(r"([a-z]+)(?:-[0-9]+tb)?([0-9]+)")
 
 
-def list_offline_types(region: str, nodeclass: EC2NodeClass | None = None) -> tuple[InstanceType, ...]:
-    """Every type the region sells, as a node class would see it; without subnets, in all its zones."""
+def list_offline_types(
+    region: str,
+    nodeclass: EC2NodeClass | None = None,
+    *,
+    assumed_region: str = "",
+    extras: bool = False,
+) -> tuple[InstanceType, ...]:
+    """Every type the region sells, as a node class would see it; without subnets, in all its zones.
+
+    Where a region's prices are not known, those of `assumed_region` stand in, marked as estimates; where none
+    is given, nothing is guessed. With `extras`, prices are those of whole nodes.
+    """
     regions = bundled_regions()
     if region not in regions:
         raise BadInput(
             f"there are no facts about the region {region!r}; there are for {', '.join(sorted(regions))}"
         )
+    check_region_prices(region, assumed_region)
     terms = NodeClassTerms.from_node_class(nodeclass, region) if nodeclass else NodeClassTerms(region)
     if not terms.subnets:
         terms = replace(terms, subnets=tuple(Subnet(zone=zone) for zone in regions[region].zones))
     zones, tables = regions[region].zones_by_type(), bundled_tables()
+    beside = find_class_extras(nodeclass, region, regions[region].zones) if extras else NO_EXTRAS
     return tuple(
         build_instance_type(
-            facts, terms, zones[facts.name], tables, _build_offerings(facts, terms, zones[facts.name])
+            facts, terms, zones[facts.name], tables, _build_offerings(facts, terms, zones[facts.name], beside)
         )
         for facts in bundled_facts()
         if facts.name in zones
     )
 
 
+def check_region_prices(region: str, assumed_region: str) -> None:
+    """BadInput where prices would have to be guessed, and nobody asked for that."""
+    if assumed_region and assumed_region != BUNDLED_REGION:
+        raise BadInput(
+            f"there are no prices of {assumed_region} here to assume; write {BUNDLED_REGION}, or give a "
+            "catalogue file with prices"
+        )
+    if region != BUNDLED_REGION and not assumed_region:
+        raise BadInput(
+            f"there are no prices of {region} here, only of {BUNDLED_REGION}; plan with --live to ask AWS, "
+            f"give a catalogue file, or take those by --assume-region-prices {BUNDLED_REGION}"
+        )
+
+
 def _build_offerings(
-    facts: InstanceTypeInfo, terms: NodeClassTerms, zones: tuple[str, ...]
+    facts: InstanceTypeInfo, terms: NodeClassTerms, zones: tuple[str, ...], extras: ClassExtras
 ) -> tuple[Offering, ...]:
     """Every zone that sells the type; only those where the class has a subnet are open to it."""
     on_demand = bundled_prices().get(facts.name)
@@ -67,13 +99,17 @@ def _build_offerings(
         if capacity_type in facts.usage_classes
     ]
     reachable = {subnet.zone for subnet in terms.subnets} if not find_incompatibility(facts, terms) else ()
+    assumed = terms.region != BUNDLED_REGION
     return tuple(
-        Offering(
-            requirements=_build_requirements(zone, capacity_type),
-            price=on_demand
-            if capacity_type == labels.ON_DEMAND
-            else estimate_spot(facts.name, zone, on_demand),
-            available=zone in reachable,
+        extras.price_offering(
+            Offering(
+                requirements=_build_requirements(zone, capacity_type),
+                price=on_demand
+                if capacity_type == labels.ON_DEMAND
+                else estimate_spot(facts.name, on_demand),
+                available=zone in reachable,
+                price_estimated=assumed or capacity_type == labels.SPOT,
+            )
         )
         for zone in zones
         for capacity_type in capacity_types
@@ -93,19 +129,14 @@ def _build_requirements(zone: str, capacity_type: str) -> Requirements:
     )
 
 
-def estimate_spot(name: str, zone: str, on_demand: float) -> float:
-    """Dollars an hour, in steps of a hundredth of a cent as EC2 has them."""
-    nearby = 1 + ZONES_DIFFER_BY * (2 * _draw_number(f"{name}/{zone}") - 1)
-    return max(0.0001, round(on_demand * _find_share(_draw_number(name)) * nearby, 4))
+def estimate_spot(name: str, on_demand: float) -> float:
+    """Dollars an hour, in steps of a hundredth of a cent as EC2 has them; the same in every zone."""
+    return max(0.0001, round(on_demand * find_spot_share(name), 4))
 
 
-def _draw_number(text: str) -> float:
-    """A number in [0, 1) that is always the same for a text."""
-    return crc32(text.encode()) / (1 << 32)
-
-
-def _find_share(rank: float) -> float:
-    for (low, least), (high, most) in pairwise(SPREAD):
-        if rank <= high:
-            return least + (most - least) * (rank - low) / (high - low)
-    return SPREAD[-1][1]
+def find_spot_share(name: str) -> float:
+    """The share of the on-demand price that spot is taken to cost, by the type's generation and category."""
+    named = _NAME.match(name)
+    category, generation = (named[1], int(named[2])) if named else ("", 0)
+    share = next(share for newest, share in SHARES if generation <= newest)
+    return share + (ACCELERATED_MORE if category in ACCELERATED else 0.0)

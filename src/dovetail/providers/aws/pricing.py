@@ -1,7 +1,8 @@
 """What EC2 charges by the hour: on-demand as the price list has it, spot as each zone has it.
 
-Until AWS has answered once, built-in prices stand in; an answer is laid over what was known, so that a type
-missing from one answer keeps its last price.
+Until AWS has answered once, built-in prices stand in, and are told apart as estimates where they are another
+region's, or on-demand prices for spot. An answer is laid over what was known, so that a type missing from one
+answer keeps its last price.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from functools import partial
 from math import inf
 from typing import Any
 
+from dovetail.api import labels
 from dovetail.aws import Aws, AwsError, list_pages
 from dovetail.errors import Retry
 from dovetail.ports import Clock
-from dovetail.providers.aws.instance_type_info import bundled_prices
+from dovetail.providers.aws.instance_type_info import BUNDLED_REGION, bundled_prices
 from dovetail.providers.aws.queries import read_items
 from dovetail.settings import Settings
 
@@ -50,6 +52,8 @@ class PricingProvider:
         self._isolated = settings.isolated_vpc
         self._on_demand = dict(bundled_prices())
         self._bundled = dict(self._on_demand)
+        # On-demand prices that this region's own list has told.
+        self._listed: set[str] = set()
         self._spot: dict[str, dict[str, float]] = {}
         self._spot_known = self._on_demand_known = False
         self.changes = 0
@@ -61,6 +65,16 @@ class PricingProvider:
         if not self._spot_known:
             return self._bundled.get(instance_type)
         return self._spot.get(instance_type, {}).get(zone)
+
+    @property
+    def guesses(self) -> bool:
+        """Whether AWS will never tell on-demand prices, and those of another region stand in for good."""
+        return self._untold and self._aws.region != BUNDLED_REGION
+
+    @property
+    def _untold(self) -> bool:
+        # No endpoint of the price list is reachable from an isolated VPC, and none knows GovCloud.
+        return self._isolated or self._aws.region.startswith("us-gov")
 
     def list_assumptions(self) -> tuple[str, ...]:
         """Which prices AWS has never told, so that those of its on-demand price list of some day stand in."""
@@ -75,6 +89,12 @@ class PricingProvider:
             if not known
         )
 
+    def is_estimate(self, capacity_type: str, instance_type: str) -> bool:
+        """Whether the price that is told of a type is not the region's own."""
+        if capacity_type == labels.SPOT:
+            return not self._spot_known
+        return instance_type not in self._listed and self._aws.region != BUNDLED_REGION
+
     async def refresh(self) -> None:
         """Ask for both; what fails keeps its old prices, and is told after the other had its turn."""
         outcomes = await asyncio.gather(self.refresh_on_demand(), self.refresh_spot(), return_exceptions=True)
@@ -86,8 +106,7 @@ class PricingProvider:
             raise Retry("; ".join(map(str, failed))) from failed[0]
 
     async def refresh_on_demand(self) -> None:
-        # No endpoint of the price list is reachable from an isolated VPC, and none knows GovCloud.
-        if self._isolated or self._aws.region.startswith("us-gov"):
+        if self._untold:
             return
         door = self._aws.scope_to(region=_list_region(self._aws.region))
         halves = await asyncio.gather(*(self._read_products(door, half) for half in HALVES))
@@ -95,6 +114,7 @@ class PricingProvider:
             raise Retry("asking for on-demand prices: the price list is empty")
         self._on_demand |= {name: price for half in halves for name, price in half.items()}
         self._on_demand_known = True
+        self._listed = self._listed.union(*halves)
         self.changes += 1
 
     async def refresh_spot(self) -> None:

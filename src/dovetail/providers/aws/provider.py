@@ -19,6 +19,7 @@ from dovetail.controllers.base import Cache, Controller
 from dovetail.controllers.context import ControllerContext
 from dovetail.controllers.provider_port import ProviderContext
 from dovetail.errors import DovetailError, Misconfigured, Retry
+from dovetail.logs import get_logger
 from dovetail.providers.aws.batcher import DescribeBatcher, FleetBatcher, TerminateBatcher
 from dovetail.providers.aws.capacity_reservations import CapacityReservationProvider
 from dovetail.providers.aws.cloud import AwsCloud
@@ -28,21 +29,25 @@ from dovetail.providers.aws.controllers.registry import build_class_controllers,
 from dovetail.providers.aws.drift import DriftDetector
 from dovetail.providers.aws.images import ImageProvider
 from dovetail.providers.aws.instance_profiles import InstanceProfileProvider
+from dovetail.providers.aws.instance_type_info import BUNDLED_REGION
 from dovetail.providers.aws.instance_types import DiscoveredMemory, InstanceTypeProvider
 from dovetail.providers.aws.instances import InstanceProvider, instance_id
 from dovetail.providers.aws.launch import InstanceLauncher
 from dovetail.providers.aws.launch_templates import LaunchTemplateProvider
 from dovetail.providers.aws.network import SecurityGroupProvider, SubnetProvider
+from dovetail.providers.aws.node_extras import bundled_extras
 from dovetail.providers.aws.offerings import OfferingProvider
 from dovetail.providers.aws.placement_groups import PlacementGroupProvider
 from dovetail.providers.aws.pricing import PricingProvider
 from dovetail.providers.aws.type_filters import TypeChoices
 from dovetail.providers.aws.unavailable_offerings import UnavailableOfferings
+from dovetail.providers.pool_prices import PoolPrices
 from dovetail.scheduling.model.node_overlays import adjust_price, price_complaint
 
 __all__ = ["AwsProvider", "PartitionHook"]
 
 AGAIN = timedelta(seconds=1)
+log = get_logger()
 
 
 class PartitionHook:
@@ -117,6 +122,7 @@ class AwsProvider:
             ),
             self.memory,
             self.placement.find_known_group,
+            self.subnets.gives_address,
         )
         self.instances = InstanceProvider(
             aws,
@@ -145,9 +151,11 @@ class AwsProvider:
             self.unavailable,
             TypeChoices(strict=given.settings.min_values_policy == "Strict"),
         )
+        pools = given.cache(NodePool)
         return AwsCloud(
             classes=given.cache(EC2NodeClass),
-            pools=given.cache(NodePool),
+            pools=pools,
+            prices=PoolPrices.from_settings(given.settings, pools.get),
             claims=given.cache(NodeClaim),
             overlays=overlays,
             recorder=given.recorder,
@@ -186,6 +194,12 @@ class AwsProvider:
             raise Misconfigured(
                 f"starting the aws provider: EC2 sells no instance types in {self.aws.region}"
             )
+        if self.prices.guesses and not self.given.settings.assume_region_prices:
+            log.warning(
+                "prices of another region stand in, as AWS cannot be asked; set ASSUME_REGION_PRICES to it",
+                region=self.aws.region,
+                assumed=BUNDLED_REGION,
+            )
 
     async def look_around(self) -> None:
         """Learn at once what controllers learn in time: for those who look at the cloud once and run nothing.
@@ -195,14 +209,22 @@ class AwsProvider:
         about: list[Awaitable[object]] = [self.prices.refresh()]
         for each in self.given.cache(EC2NodeClass):
             about += (self.placement.find_group(each), self.reservations.list_reservations(each))
+            about.append(self.subnets.list_subnets(each))  # which of them give public addresses
         with suppress(TimeoutError):
             # Not `wait_for`: cancelled, it leaves the error of `gather` for the event loop to complain about.
             async with asyncio.timeout(PATIENCE):
                 await asyncio.gather(*about, return_exceptions=True)
 
     def list_assumptions(self) -> tuple[str, ...]:
-        """Prices that AWS has not told."""
-        return self.prices.list_assumptions()
+        """Prices that AWS has not told, and what is not counted for want of them."""
+        found = self.prices.list_assumptions()
+        if self.given.settings.find_node_extra() is None or self.aws.region in bundled_extras().regions:
+            return found
+        return (
+            *found,
+            f"prices of volumes in {self.aws.region} are not known, so volumes and addresses are not "
+            "counted; add them with NODE_EXTRA_HOURLY",
+        )
 
     def build_controllers(self, parts: ControllerContext) -> tuple[Controller, ...]:
         """Those that keep classes, prices and machines current."""

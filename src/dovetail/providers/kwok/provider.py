@@ -21,6 +21,7 @@ from dovetail.controllers.provider_port import ProviderContext
 from dovetail.errors import AlreadyExists, ClassNotReady, DovetailError, Gone, InsufficientCapacity
 from dovetail.ports import Clock, Instance, Kube, RegistrationHook, RepairPolicy
 from dovetail.providers.kwok.catalog import read_instance_types
+from dovetail.providers.pool_prices import PoolPrices
 from dovetail.scheduling.model.instance_types import InstanceType, Offering, find_cheapest_offering
 from dovetail.scheduling.model.requirements import Requirements
 from dovetail.scheduling.model.resources import convert_to_nano, fits_within
@@ -67,12 +68,14 @@ class KwokCloud:
         classes: Cache[Any],
         clock: Clock,
         types: tuple[InstanceType, ...],
+        prices: PoolPrices | None = None,
     ) -> None:
         self._kube = kube
         self._nodes = nodes
         self._classes = classes
         self._clock = clock
         self._types = types
+        self._prices = prices or PoolPrices()
         self._arriving: dict[str, asyncio.Task[None]] = {}
 
     @property
@@ -157,7 +160,7 @@ class KwokCloud:
         requests = convert_to_nano(claim.spec.resources.requests)
         options = [
             (offering.price, each.name, each, offering)
-            for each in self._types
+            for each in self._prices.price_for_claim(claim, self._types)
             if wanted.is_compatible(each.requirements, self.flavour.well_known)
             and fits_within(
                 requests, convert_to_nano({**claim.spec.resources.requests, **each.allocatable()})
@@ -179,7 +182,7 @@ class KwokCloud:
             found |= {key: only for key in requirements if (only := requirements[key].only) is not None}
         found |= dict(claim.labels)
         return found | {
-            PRICE_LABEL: f"{offering.price:f}",
+            PRICE_LABEL: f"{offering.instance_price:f}",
             labels.HOSTNAME: claim.name,
             labels.KWOK_NODE: "fake",
             labels.KWOK_PARTITION: "a",
@@ -210,7 +213,7 @@ class KwokCloud:
         return await self._kube.get(Node, provider_id.removeprefix(PREFIX))
 
     async def list_instance_types(self, nodepool: NodePool) -> tuple[InstanceType, ...]:
-        return self._types
+        return self._prices.price_types(nodepool, self._types)
 
     async def find_drift_reason(self, claim: NodeClaim) -> str:
         return ""
@@ -243,7 +246,8 @@ class KwokProvider:
     ) -> None:
         types = read_instance_types(given.settings.instance_types_file_path)
         nodes, classes = given.cache(Node), given.cache(node_class)
-        self.cloud = cloud(given.kube, nodes, classes, given.clock, types)
+        prices = PoolPrices.from_settings(given.settings, given.cache(NodePool).get)
+        self.cloud = cloud(given.kube, nodes, classes, given.clock, types, prices)
 
     async def prepare(self) -> None:
         """Everything is known."""

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from math import inf
 
+from msgspec.structs import replace
+
 from dovetail.api import quantity
 from dovetail.api.labels import CAPACITY_TYPE, CAPACITY_TYPES, RESERVED, WELL_KNOWN, ZONE
 from dovetail.api.meta import Amounts, Record
@@ -23,6 +25,7 @@ __all__ = [
     "MinValues",
     "Offering",
     "Overhead",
+    "PriceParts",
     "check_min_values",
     "find_cheapest_offering",
     "truncate_types",
@@ -43,8 +46,32 @@ class Overhead(Record, frozen=True):
         return quantity.add_amounts(self.kube_reserved, self.system_reserved, self.eviction_threshold)
 
 
+class PriceParts(Record, frozen=True):
+    """What the price of an offering is made of, in dollars an hour.
+
+    `instance` is the cloud's price of the instance alone, `volumes` and `address` what it bills for disks and
+    a public IPv4 address, and `added` what a person adds.
+    """
+
+    instance: float
+    volumes: float = 0.0
+    address: float = 0.0
+    added: float = 0.0
+
+    @property
+    def extras(self) -> float:
+        """All but the instance."""
+        return self.volumes + self.address + self.added
+
+    @property
+    def total(self) -> float:
+        return self.instance + self.extras
+
+
 class Offering(Record, frozen=True):
     """One way to buy an instance type: a zone, a capacity type, perhaps a reservation; and its price.
+
+    `price` is all that a node bought by it costs; `parts` take it apart where it is more than the instance.
 
     `requirements` is the truth about it; `zone` and the like only read it. `reservation_id` is kept
     beside it because the label that carries it is the provider's choice.
@@ -58,6 +85,9 @@ class Offering(Record, frozen=True):
     capacity_override: Amounts = {}
     overhead_override: Overhead | None = None
     price_overlaid: bool = False
+    parts: PriceParts | None = None
+    # Nobody sells at this price: it stands for one that is not known.
+    price_estimated: bool = False
 
     @property
     def zone(self) -> str:
@@ -70,6 +100,16 @@ class Offering(Record, frozen=True):
     @property
     def reserved(self) -> bool:
         return self.capacity_type == RESERVED
+
+    @property
+    def instance_price(self) -> float:
+        """The price of the instance alone, which is all that Karpenter knows of."""
+        return self.price if self.parts is None else self.parts.instance
+
+    def change_parts(self, **changed: float) -> Offering:
+        """The same offering with other parts of its price; one without extras has no parts."""
+        parts = replace(self.parts or PriceParts(instance=self.price), **changed)
+        return replace(self, price=parts.total, parts=parts if parts.extras else None)
 
     @property
     def overrides(self) -> bool:

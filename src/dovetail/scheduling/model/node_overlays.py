@@ -19,7 +19,7 @@ from dovetail.api.nodepool import NodePool
 from dovetail.api.overlay import NodeOverlay
 from dovetail.api.quantity import Quantity
 from dovetail.api.validation.runtime import runtime_complaints_overlay
-from dovetail.scheduling.model.instance_types import InstanceType
+from dovetail.scheduling.model.instance_types import InstanceType, Offering
 from dovetail.scheduling.model.requirements import Requirements
 
 __all__ = [
@@ -199,13 +199,17 @@ def _record_changes(overlay: NodeOverlay, selected: _Selected, said: _OverlayCha
         said.named[name] = weight
 
 
+def _overlay_price(offering: Offering, change: str) -> Offering:
+    """An overlay is about the instance alone: volumes, addresses and what a person adds come on top of it."""
+    corrected = offering.change_parts(instance=adjust_price(offering.instance_price, change))
+    return replace(corrected, price_overlaid=True, price_estimated=False)
+
+
 def _apply_changes(each: InstanceType, said: _OverlayChanges | None) -> InstanceType:
     if said is None:
         return each
     offerings = tuple(
-        replace(offering, price=adjust_price(offering.price, said.prices[i]), price_overlaid=True)
-        if i in said.prices
-        else offering
+        _overlay_price(offering, said.prices[i]) if i in said.prices else offering
         for i, offering in enumerate(each.offerings)
     )
     if not said.amounts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import inf, isinf
+from typing import Any
 
 from dovetail.api.bad_items import SetAside
 from dovetail.api.labels import (
@@ -25,10 +26,11 @@ from dovetail.api.meta import Amounts, ObjectMeta, OwnerReference, Record
 from dovetail.api.nodeclaim import ClaimResources, NodeClaim, NodeClaimSpec
 from dovetail.api.nodepool import NodePool
 from dovetail.scheduling.bill import sum_prices
+from dovetail.scheduling.model.instance_types import Offering
 from dovetail.scheduling.model.reasons import Decision
 from dovetail.scheduling.model.requirements import Requirements, Values
 
-__all__ = ["Plan", "PlannedNode"]
+__all__ = ["Plan", "PlannedNode", "describe_purchase"]
 
 _PSEUDO = frozenset((REGISTERED, INITIALIZED, HOSTNAME))
 
@@ -38,7 +40,8 @@ class PlannedNode(Record, frozen=True):
 
     `requirements` are final: reserved capacity is written in, the placeholder hostname is gone.
     `instance_types` come cheapest first, and `instance_type`, `zone`, `capacity_type` and `price`
-    describe the cheapest offering among them: an expectation, not an order.
+    describe the cheapest offering among them: an expectation, not an order. `extras` is that part of the
+    price which is not the instance's.
     """
 
     name: str
@@ -51,6 +54,8 @@ class PlannedNode(Record, frozen=True):
     zone: str = ""
     capacity_type: str = ""
     price: float = inf
+    extras: float = 0.0
+    price_estimated: bool = False
     capacity_types: tuple[str, ...] = ()
     reservations: tuple[str, ...] = ()
     annotations: Mapping[str, str] = {}
@@ -90,7 +95,8 @@ class PlannedNode(Record, frozen=True):
     @property
     def sentence(self) -> str:
         """The node as `plan --disruption` says it: type, NodePool, zone, capacity type and price."""
-        price = "" if isinf(self.price) else f", ${self.price:.4f} an hour"
+        guess = " (estimated)" if self.price_estimated else ""
+        price = "" if isinf(self.price) else f", ${self.price:.4f} an hour{guess}"
         others = f" or one of {len(self.instance_types) - 1} others" if len(self.instance_types) > 1 else ""
         kind = self.instance_type or "as the template has it"
         return f"{kind}{others} of pool {self.pool} {self.zone} {self.capacity_type}".rstrip() + price
@@ -102,6 +108,17 @@ class PlannedNode(Record, frozen=True):
         types = Values(frozenset(self.instance_types), min_values=kept[INSTANCE_TYPE].min_values)
         bought = Values(frozenset(self.capacity_types), min_values=kept[CAPACITY_TYPE].min_values)
         return kept.replace_key(INSTANCE_TYPE, types).replace_key(CAPACITY_TYPE, bought)
+
+
+def describe_purchase(offering: Offering) -> dict[str, Any]:
+    """What a PlannedNode says of the offering that it is expected to be bought by."""
+    return {
+        "zone": offering.zone,
+        "capacity_type": offering.capacity_type,
+        "price": offering.price,
+        "extras": offering.parts.extras if offering.parts is not None else 0.0,
+        "price_estimated": offering.price_estimated,
+    }
 
 
 class NodeClaimOptions(Record, frozen=True):

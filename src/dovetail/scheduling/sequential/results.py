@@ -19,7 +19,7 @@ from dovetail.api.labels import (
 )
 from dovetail.scheduling.model.instance_type_table import build_mask
 from dovetail.scheduling.model.instance_types import MinValues, Offering, check_min_values
-from dovetail.scheduling.model.plan import Plan, PlannedNode, pin_to_reservations
+from dovetail.scheduling.model.plan import Plan, PlannedNode, describe_purchase, pin_to_reservations
 from dovetail.scheduling.model.reasons import Decision
 from dovetail.scheduling.model.requirements import Requirements, Values
 from dovetail.scheduling.model.resources import Nano, add_resources, convert_to_quantities
@@ -115,9 +115,7 @@ class _NodeOffers:
             pods=tuple(claim.pods),
             requests=convert_to_quantities(add_resources(claim.total, find_least_overhead(claim))),
             instance_type=offer.names[0],
-            zone=offer.cheapest.zone,
-            capacity_type=offer.cheapest.capacity_type,
-            price=offer.cheapest.price,
+            **describe_purchase(offer.cheapest),
             capacity_types=offer.capacity_types,
             reservations=tuple(sorted(held)),
             annotations=_build_annotations(run, claim, offer.types),

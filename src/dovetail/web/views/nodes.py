@@ -124,6 +124,20 @@ def build_tile(picture: Picture, state: StateNode) -> Tile:
     return Tile(name, used, tone, about, link_node(name))
 
 
+def _describe_parts(picture: Picture, name: str) -> str:
+    """What of a node's price is not its instance's, and whether it is an estimate; empty where neither is."""
+    line = next((each for each in picture.bill.lines if each.node == name), None)
+    if line is None:
+        return ""
+    parts = {
+        "volumes": line.volumes,
+        "a public IPv4 address": line.address,
+        "what is added to it": line.added,
+    }
+    said = [f"${dollars:.4f} for {what}" for what, dollars in parts.items() if dollars]
+    return ", ".join(["an estimate", *said] if line.estimated else said)
+
+
 def build_node_page(picture: Picture, name: str) -> WebPage | None:
     """One node: what it is, every reason that blocks it, and the pods on it."""
     state = next((each for each in picture.nodes if states.read_name(each) == name), None)
@@ -132,7 +146,7 @@ def build_node_page(picture: Picture, name: str) -> WebPage | None:
     words, tone = describe_stage(picture, state)
     facts = (
         Fact("state", "State", word_cell(words, tone)),
-        Fact("price", "Price an hour", price_cell(picture.prices.get(name))),
+        Fact("price", "Price an hour", price_cell(picture.prices.get(name)), _describe_parts(picture, name)),
         Fact(
             "cpu",
             "CPU requested",

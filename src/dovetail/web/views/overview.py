@@ -61,7 +61,15 @@ def _build_facts(picture: Picture, stuck: int) -> tuple[Fact, ...]:
 
 def _describe_price(bill: Bill) -> str:
     monthly = f"${bill.total * HOURS_A_MONTH:,.0f} a month"
-    return f"{monthly}, {len(bill.unpriced)} without a price" if bill.unpriced else monthly
+    said = [monthly]
+    if bill.extras:
+        said.append(f"${bill.extras:,.2f} an hour of it beside the instances")
+    if bill.unpriced:
+        said.append(f"{len(bill.unpriced)} without a price")
+    guessed = sum(line.estimated for line in bill.lines)
+    if guessed:
+        said.append(f"{guessed} at estimated prices")
+    return ", ".join(said)
 
 
 def _describe_pending(picture: Picture, stuck: int) -> str:

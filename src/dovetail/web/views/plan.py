@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import isinf
 
 from dovetail.picture import Picture
@@ -30,9 +30,9 @@ NEW = (
     ("zone", "Zone"),
     ("capacityType", "Capacity type"),
     ("podsEach", "Pods each"),
-    ("price", "$/h"),
-    ("pricePerMonth", "$/month"),
 )
+EXTRAS = ("extras", "Extras $/h")
+PRICES = (("price", "$/h"), ("pricePerMonth", "$/month"))
 
 
 def build_plan_page(picture: Picture) -> WebPage:
@@ -46,7 +46,7 @@ def build_plan_page(picture: Picture) -> WebPage:
         _describe_plan(len(plan.new_nodes), price, joined),
         (
             Fact("newNodes", "New nodes", number_cell(len(plan.new_nodes))),
-            Fact("price", "Price an hour", price_cell(price, 2), f"${price * HOURS_A_MONTH:,.0f} a month"),
+            Fact("price", "Price an hour", price_cell(price, 2), _describe_price(plan.new_nodes, price)),
             Fact("gap", "From the optimum", _build_gap(gap), _describe_proof(picture)),
             Fact("joined", "Pods on running nodes", number_cell(joined)),
         ),
@@ -58,6 +58,12 @@ def _describe_plan(count: int, price: float, joined: int) -> str:
     if not count:
         return "Nothing would be bought now." + (f" {joined} pods fit on running nodes." if joined else "")
     return f"{count} new node{'' if count == 1 else 's'} would be bought now, for ${price:,.2f} an hour."
+
+
+def _describe_price(nodes: Sequence[PlannedNode], price: float) -> str:
+    monthly = f"${price * HOURS_A_MONTH:,.0f} a month"
+    guessed = sum(node.price_estimated for node in nodes)
+    return f"{monthly}, {guessed} at estimated prices" if guessed else monthly
 
 
 def _build_gap(gap: float | None) -> Cell:
@@ -81,11 +87,13 @@ def _build_new_nodes(nodes: Iterable[PlannedNode]) -> WebTable:
         key = (each.pool, each.instance_type, each.zone, each.capacity_type, len(each.pods))
         first, count = groups.get(key, (each, 0))
         groups[key] = (first, count + 1)
-    rows = tuple(_build_row(first, count) for first, count in groups.values())
-    return WebTable("newNodes", "New nodes", NEW, rows, "No node is needed.")
+    extras = any(each.extras for each, _ in groups.values())
+    columns = (*NEW, EXTRAS, *PRICES) if extras else (*NEW, *PRICES)
+    rows = tuple(_build_row(first, count, extras) for first, count in groups.values())
+    return WebTable("newNodes", "New nodes", columns, rows, "No node is needed.")
 
 
-def _build_row(node: PlannedNode, count: int) -> tuple[Cell, ...]:
+def _build_row(node: PlannedNode, count: int, extras: bool) -> tuple[Cell, ...]:
     price = None if isinf(node.price) else node.price * count
     return (
         number_cell(count),
@@ -95,6 +103,7 @@ def _build_row(node: PlannedNode, count: int) -> tuple[Cell, ...]:
         text_cell(node.zone or None),
         text_cell(node.capacity_type or None),
         number_cell(len(node.pods)),
+        *((price_cell(node.extras * count),) if extras else ()),
         price_cell(price),
         price_cell(None if price is None else price * HOURS_A_MONTH, 2),
     )

@@ -109,6 +109,26 @@ def test_do_not_disrupt_as_a_label_has_no_effect() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("cost.dovetail.sh/node-extra-hourly", "0.01/cpu", "did you mean 0.01/vcpu?"),
+        ("cost.dovetail.sh/node-extra-hourly", "much", "is no amount"),
+        ("cost.dovetail.sh/node-extra", "0.01", "did you mean cost.dovetail.sh/node-extra-hourly?"),
+        ("costs.dovetail.sh/node-extra-hourly", "0.01", "did you mean cost.dovetail.sh/node-extra-hourly?"),
+    ],
+)
+def test_a_bad_extra_on_a_pool_is_found_with_what_was_meant(name: str, value: str, words: str) -> None:
+    (complaint,) = check_document(changed("NodePool", {"metadata.annotations": {name: value}}))
+    assert (complaint.severity, complaint.path) == (Severity.WARNING, f"metadata.annotations[{name}]")
+    assert words in complaint.message
+
+
+@pytest.mark.parametrize("name", ["cost.dovetail.sh/node-extra-hourly", "disruption.dovetail.sh/rest"])
+def test_annotations_that_can_be_read_are_left_alone(name: str) -> None:
+    assert _warnings("NodePool", {"metadata.annotations": {name: "0.01/node,0.0005/vcpu"}}) == []
+
+
+@pytest.mark.parametrize(
     ("schedule", "words"),
     [
         ("@dailyxyz", "@dailyxyz is none of"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from statistics import median
 
@@ -20,7 +21,13 @@ from dovetail.api.nodeclass import (
 from dovetail.errors import BadInput
 from dovetail.providers.aws.catalog import NodeClassTerms
 from dovetail.providers.aws.compatibility import find_incompatibility
-from dovetail.providers.aws.instance_type_info import FAMILIES, bundled_facts, bundled_prices, bundled_regions
+from dovetail.providers.aws.instance_type_info import (
+    BUNDLED_REGION,
+    FAMILIES,
+    bundled_facts,
+    bundled_prices,
+    bundled_regions,
+)
 from dovetail.providers.aws.offline_catalog import estimate_spot, list_offline_types
 from dovetail.scheduling.model.instance_types import InstanceType
 
@@ -28,12 +35,12 @@ BY_NAME = {facts.name: facts for facts in bundled_facts()}
 
 
 def bought(region: str = "us-east-1", nodeclass: EC2NodeClass | None = None) -> dict[str, InstanceType]:
-    return {each.name: each for each in list_offline_types(region, nodeclass)}
+    return {each.name: each for each in list_offline_types(region, nodeclass, assumed_region=BUNDLED_REGION)}
 
 
 def test_a_type_is_sold_where_ec2_sells_it_and_nowhere_else() -> None:
     for region, facts in bundled_regions().items():
-        for each in list_offline_types(region):
+        for each in list_offline_types(region, assumed_region=BUNDLED_REGION):
             assert {offering.zone for offering in each.offerings} <= set(facts.zones)
     assert len(bought("us-east-1")) > 1_300
     assert "m5.large" in bought("eu-west-1")
@@ -44,21 +51,45 @@ def test_a_region_nobody_knows_is_an_error_that_names_the_others() -> None:
         list_offline_types("mars-1")
 
 
-def test_on_demand_costs_the_same_in_every_zone_and_spot_does_not() -> None:
+def test_a_region_without_prices_is_refused_in_one_sentence_unless_another_is_named() -> None:
+    with pytest.raises(BadInput, match=r"no prices of eu-west-1 here.*--assume-region-prices us-east-1"):
+        list_offline_types("eu-west-1")
+    with pytest.raises(BadInput, match=r"no prices of eu-west-2 here to assume; write us-east-1"):
+        list_offline_types("eu-west-1", assumed_region="eu-west-2")
+    assumed = bought("eu-west-1")["m5.large"].offerings
+    assert all(each.price_estimated for each in assumed)
+    own = bought()["m5.large"].offerings
+    assert {each.price for each in assumed} == {each.price for each in own}
+    assert {each.price_estimated for each in own if each.capacity_type == labels.ON_DEMAND} == {False}
+
+
+def test_on_demand_and_estimated_spot_cost_the_same_in_every_zone() -> None:
     offerings = bought()["m5.large"].offerings
     on_demand = {each.price for each in offerings if each.capacity_type == labels.ON_DEMAND}
-    spot = {each.price for each in offerings if each.capacity_type == labels.SPOT}
+    spot = [each for each in offerings if each.capacity_type == labels.SPOT]
     assert on_demand == {0.096}
-    assert len(spot) > 1
+    assert {each.price for each in spot} == {round(0.096 * 0.34, 4)}
+    assert all(each.price_estimated for each in spot)
 
 
-def test_spot_is_a_third_of_on_demand_in_the_median_and_never_dearer() -> None:
-    prices = bundled_prices()
-    shares = sorted(estimate_spot(name, "us-east-1a", price) / price for name, price in prices.items())
-    assert median(shares) == pytest.approx(1 / 3, abs=0.02)
-    assert shares[len(shares) // 10] == pytest.approx(0.14, abs=0.02)
-    assert shares[len(shares) * 9 // 10] == pytest.approx(0.49, abs=0.02)
-    assert 0 < shares[0] <= shares[-1] < 1
+def test_no_estimate_of_spot_is_an_outlier_that_a_plan_could_sit_on() -> None:
+    """By generation and category, within bounds: a type is as cheap as the others of its kind."""
+    shares = {name: estimate_spot(name, price) / price for name, price in bundled_prices().items()}
+    large = {name: share for name, share in shares.items() if bundled_prices()[name] >= 0.05}
+    assert min(large.values()) >= 0.32 - 0.001
+    assert max(large.values()) <= 0.48 + 0.001
+    assert median(large.values()) == pytest.approx(0.37, abs=0.03)
+    of_a_kind: dict[tuple[str, str], list[float]] = {}
+    for name in large:
+        family = name.partition(".")[0]
+        kind = re.match(r"([a-z]+)(?:-\d+tb)?(\d+)", family)
+        if kind is not None:
+            of_a_kind.setdefault((kind[1], kind[2]), []).append(large[name])
+    assert len(of_a_kind) > 40
+    for found in of_a_kind.values():
+        assert max(found) - min(found) <= 0.002
+    assert large["m7i.large"] > large["m4.large"]
+    assert large["g5.xlarge"] > large["m5.xlarge"]
 
 
 def test_a_type_without_a_price_is_known_and_not_for_sale() -> None:

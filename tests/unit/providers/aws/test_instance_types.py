@@ -76,7 +76,10 @@ def mebibytes(found: InstanceType) -> int:
 
 def world(family: str = "AL2023", *names: str, **spec: Any) -> World:
     """A cluster that may buy these types, or those of the table above."""
-    known = {each.name: each for each in list_offline_types(REGION, node_class(family, **spec))}
+    known = {
+        each.name: each
+        for each in list_offline_types(REGION, node_class(family, **spec), assumed_region="us-east-1")
+    }
     types = [known[name] for name in names or NAMES if name in known]
     return World(types=types, flavour=labels.AWS, reservation_label=labels.CAPACITY_RESERVATION_ID)
 

@@ -29,6 +29,7 @@ from dovetail.aws import AwsError
 from dovetail.errors import InsufficientCapacity, Retry
 from dovetail.providers.aws.instance_type_info import bundled_facts
 from dovetail.providers.aws.instance_types import read_type_info
+from dovetail.scheduling.model.instance_types import PriceParts
 from dovetail.sim.aws.ec2.types import _render_type as as_ec2_shows_it
 from support.ec2 import Ec2, provided
 from support.stage import virtual
@@ -144,7 +145,9 @@ async def test_reserved_capacity_is_sold_first_and_not_once_its_block_expires() 
     (reserved,) = [each for each in await ec2.offerings("p5.48xlarge") if each.reserved]
     price = ec2.provider.prices.find_on_demand_price("p5.48xlarge")
     assert price is not None
-    assert reserved.price == price / 10_000_000
+    # The instance is paid for already; its volume is not.
+    assert reserved.parts == PriceParts(instance=price / 10_000_000, volumes=20 * 0.08 / 730)
+    assert reserved.price == price / 10_000_000 + 20 * 0.08 / 730
     assert (reserved.reservation_id, reserved.reservation_capacity) == (block.id, 3)
     assert reserved.requirements["karpenter.k8s.aws/capacity-reservation-type"].only == "capacity-block"
     ec2.provider.reservations.mark_unavailable(block.id)
@@ -363,7 +366,7 @@ async def test_a_type_without_a_price_is_for_sale_once_a_person_gave_it_one() ->
     ec2.overlays.put(overlay("0.2", "m5.large", valid=False))
     assert not await ec2.offerings("m5.large")
     ec2.overlays.put(overlay("0.2", "m5.large"))
-    assert {each.price for each in await ec2.offerings("m5.large")} == {0.2}
+    assert {each.instance_price for each in await ec2.offerings("m5.large")} == {0.2}
     closed = await provided()
     closed.provider.prices._on_demand.pop("m5.large")
     closed.provider.prices._bundled.pop("m5.large")

@@ -34,7 +34,7 @@ SERIES: Final = (
     ),
     (
         "karpenter_cloudprovider_instance_type_offering_price_estimate",
-        "What the offering costs an hour. In brief, those of types in use.",
+        "What the instance of an offering costs an hour. In brief, those of types in use.",
         OFFERING,
     ),
 )
@@ -120,5 +120,5 @@ def _list_offers(each: InstanceType) -> Iterator[tuple[Offer, bool, float]]:
     told: dict[Offer, tuple[bool, float]] = {}
     for offering in each.offerings:
         offer = (each.name, offering.capacity_type, offering.zone)
-        told[offer] = (offering.available or told.get(offer, (False, 0.0))[0], offering.price)
+        told[offer] = (offering.available or told.get(offer, (False, 0.0))[0], offering.instance_price)
     return ((offer, available, price) for offer, (available, price) in told.items())

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from itertools import pairwise
 from zlib import crc32
 
 from dovetail.providers.aws.instance_type_info import (
@@ -14,7 +15,6 @@ from dovetail.providers.aws.instance_type_info import (
     bundled_prices,
     bundled_regions,
 )
-from dovetail.providers.aws.offline_catalog import estimate_spot
 from dovetail.sim.aws.ec2.network import zone_ids
 from dovetail.sim.aws.filters import Values, apply_filters, take_page
 from dovetail.sim.aws.service import AwsRequest, Json, ServiceState, operation
@@ -226,7 +226,25 @@ class SimPrices(ServiceState):
         step = int(((when or self.clock.now()) - EPOCH) / STEP)
         moved = 1 + MOVES_BY * (2 * _draw_fraction(f"{name}/{zone}/{step}") - 1)
         factor = self.factors.get((name, zone, SPOT), self.factors.get((name, "", SPOT), 1.0))
-        return max(0.0001, round(estimate_spot(name, zone, base) * moved * factor, 4))
+        return max(0.0001, round(_draw_spot(name, zone, base) * moved * factor, 4))
+
+
+# How spot relates to on-demand in this market: (share of types below, share of the on-demand price).
+SPREAD = ((0.0, 0.09), (0.1, 0.14), (0.5, 0.33), (0.9, 0.49), (1.0, 0.62))
+ZONES_DIFFER_BY = 0.1
+
+
+def _draw_spot(name: str, zone: str, on_demand: float) -> float:
+    """What the market starts from: as wide a spread as the real one has, the same in every run."""
+    nearby = 1 + ZONES_DIFFER_BY * (2 * _draw_fraction(f"{name}/{zone}") - 1)
+    return max(0.0001, round(on_demand * _find_share(_draw_fraction(name)) * nearby, 4))
+
+
+def _find_share(rank: float) -> float:
+    for (low, least), (high, most) in pairwise(SPREAD):
+        if rank <= high:
+            return least + (most - least) * (rank - low) / (high - low)
+    return SPREAD[-1][1]
 
 
 def _draw_fraction(text: str) -> float:
