@@ -63,6 +63,14 @@ KINDS: dict[str, tuple[ReadinessRules, dict[str, str]]] = {
             "Contested": "another tool keeps putting a pool back; it is left to people",
         },
     ),
+    "SpendLimit": (
+        conditions.ROOTLESS,
+        {
+            "Ready": "the limit can be read, and every node that it counts has a price",
+            "WithinLimit": "what runs and what is ordered stays within it; lowering a limit takes nothing away",
+            "Achievable": "no proof says that the pods of its pools need a dearer fleet",
+        },
+    ),
     "CapacityBuffer": (
         conditions.ROOTLESS,
         {

@@ -105,6 +105,11 @@ ALERTS = (
      "A message with a wrong signature came in. Nothing was done about it; find out who sends it."),
     ("DovetailZonalShiftContested", "max(dovetail_zonal_shift_contested) > 0", "5m", "warning",
      "Someone keeps undoing the edit of a pool, often a GitOps tool. Let it ignore the requirement during a shift."),
+    ("DovetailSpendMonthNearLimit",
+     'max by (limit) (dovetail_spend_month_dollars{of="projected"}) / max by (limit) (dovetail_spend_month_dollars{of="limit"}) > 0.8',
+     "1h", "warning", "At the rate of the last day the month comes to over 80 % of its SpendLimit. `dovetail spend` shows who spends it."),
+    ("DovetailSpendHeldPods", "max by (limit) (dovetail_spend_held_pods) > 0", "15m", "warning",
+     "Pods wait because a SpendLimit is reached. `dovetail spend` shows how much is missing; raise the limit, or ask for less."),
 )  # fmt: skip
 # Today's name, and what it was called before. A histogram or summary has several series.
 OLD_NAMES: dict[str, tuple[str, ...]] = {

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from dovetail.api import crds
 from dovetail.api.nodeclaim import NodeClaim
-from dovetail.api.nodepool import NodePool, Requirement
+from dovetail.api.nodepool import Requirement
 from dovetail.app.controller import Dovetail
 from dovetail.errors import InsufficientCapacity
 from dovetail.ports import Instance
@@ -183,11 +183,21 @@ class SpendCluster:
                     for each in entries
                     if each["operator"] == "In" and each["key"] in (TYPE, ZONE, KIND)
                 }
-            key = str(sorted((name, sorted(values)) for name, values in given.items()))
-            if key not in self._known:
-                self._known[key] = max((price for price, _ in self.list_offerings(given)), default=inf)
-            total += self._known[key]
+            total += self._find_price(given)
         return total
 
-    def list_pools(self) -> tuple[NodePool, ...]:
-        return tuple(self.ours.get_informer(NodePool))
+    def _find_price(self, given: Mapping[str, set[str]]) -> float:
+        """The dearest offering among these."""
+        key = str(sorted((name, sorted(values)) for name, values in given.items()))
+        if key not in self._known:
+            self._known[key] = max((price for price, _ in self.list_offerings(given)), default=inf)
+        return self._known[key]
+
+    def add_up_paid(self) -> float:
+        """Dollars an hour of everything that is launched, until its NodeClaim is gone."""
+        total = 0.0
+        for claim in self.api.list(CLAIMS):
+            labels = claim["metadata"].get("labels", {})
+            if claim.get("status", {}).get("providerID") and TYPE in labels:
+                total += self._find_price({key: {labels[key]} for key in (TYPE, ZONE, KIND)})
+        return total

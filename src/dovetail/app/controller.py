@@ -23,6 +23,7 @@ from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.api.overlay import NodeOverlay
 from dovetail.api.pod import Pod
+from dovetail.api.spend_limit import SpendLimit
 from dovetail.app.cluster_context import DISPENSABLE, ClusterContext, ContextOptions
 from dovetail.app.decision_log import LogPlumbing, build_decision_log
 from dovetail.app.notifications import build_notifier
@@ -375,6 +376,7 @@ class Dovetail(ClusterContext):
             gates=self.gates,
             cache=DecisionCache(),
             spend=self.spend,
+            spend_limits=self.informers.get(SpendLimit),
             recording=self.recording,
         )
 

@@ -12,6 +12,7 @@ from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.api.overlay import NodeOverlay
 from dovetail.api.pod import Pod
+from dovetail.api.spend_limit import SpendLimit
 from dovetail.controllers.base import Cache
 from dovetail.controllers.capacitybuffer import CapacityBuffers
 from dovetail.controllers.nodeoverlay import OverlaidCloud
@@ -71,6 +72,7 @@ class ControllerContext:
     cache: DecisionCache
     # None while spend limits are not followed.
     spend: SpendGuard | None = None
+    spend_limits: Cache[SpendLimit] | None = None
     # Keeps what decisions saw; None unless a recording is asked for.
     recording: SituationSink | None = None
 

@@ -164,6 +164,8 @@ class Provisioner:
                 self._report_plan(plan)
                 self._bad.report_all(_list_unreported(plan))
                 await run_all(self._try_order(node) for node in plan.new_nodes)
+            if self._spend is not None:
+                self._spend.note_held(plan.spend_held if plan is not None else {})
             if self._buffers is not None:
                 await self._buffers.record_plan(plan or Plan())
         return self._requeue_pending()
@@ -274,8 +276,6 @@ class Provisioner:
         for name, why in (*plan.unschedulable.items(), *plan.ignored.items(), *_list_spend_held(plan)):
             if name in pods and why:
                 self._tell_unschedulable(pods[name], why)
-        if self._spend is not None:
-            self._spend.note_held(plan.spend_held)
         for node_name, names in plan.existing.items():
             if self._list_real_pods(names):
                 self._ordering.nominate_node(node_name, [pods[name] for name in names if name in pods])

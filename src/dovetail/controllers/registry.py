@@ -49,6 +49,7 @@ from dovetail.controllers.observing.status import StatusDetail, StatusMetrics
 from dovetail.controllers.orchestration import DisruptionQueue
 from dovetail.controllers.ordering import NodeOrdering
 from dovetail.controllers.provisioning import Provisioner
+from dovetail.controllers.spend import SpendLimitController
 from dovetail.controllers.static import StaticDeprovisioning, StaticProvisioning
 from dovetail.disruption.policy import read_default_annotations
 from dovetail.metrics import CONDITION_BUCKETS, PROMETHEUS_BUCKETS
@@ -98,6 +99,7 @@ def build_controllers(parts: ControllerContext) -> ControllerSet:
     claim_history = ClaimHistory(p.history, p.clock, p.cluster, p.ownership, prices.find_price)
     pods, statuses = _build_observers(p, provisioner)
     disruption = _build_disruption_loop(p, orchestration, gate, losses, records)
+    spends = _build_spend_status(p)
     controllers: tuple[Controller, ...] = (
         provisioner,
         _build_lifecycle(p, health),
@@ -121,6 +123,7 @@ def build_controllers(parts: ControllerContext) -> ControllerSet:
         orchestration,
         DisruptionConditions(p),
         *_build_feature_controllers(p),
+        *spends,
         *pods,
         prices,
         costs,
@@ -131,7 +134,7 @@ def build_controllers(parts: ControllerContext) -> ControllerSet:
         provisioner,
         disruption,
         (evictions, orchestration, collected),
-        (*pods, prices, *statuses),
+        (*pods, prices, *statuses, *spends),
         claim_history,
     )
 
@@ -204,6 +207,13 @@ def _build_feature_controllers(p: ControllerContext) -> tuple[Controller, ...]:
     if p.buffers is not None:
         found.append(p.buffers)
     return tuple(found)
+
+
+def _build_spend_status(p: ControllerContext) -> tuple[SpendLimitController, ...]:
+    """Who writes the status of SpendLimits, where these are followed."""
+    if p.spend is None or p.spend_limits is None:
+        return ()
+    return (SpendLimitController(p, p.spend, p.spend_limits),)
 
 
 def _build_provisioner(parts: ControllerContext) -> Provisioner:

@@ -49,8 +49,8 @@ class SpendGuard:
         self._options = SchedulingOptions()
         self._underway: dict[int, PricedNode] = {}
         self._cache = DecisionCache()
-        # By SpendLimit, how many pods the last plan holds because of it.
-        self.held: Mapping[str, int] = {}
+        # By SpendLimit, the pods that the last plan holds because of it.
+        self.held_pods: Mapping[str, Sequence[str]] = {}
 
     def list_caps(self) -> tuple[SpendCap, ...]:
         """What every SpendLimit of the cluster allows now."""
@@ -64,7 +64,15 @@ class SpendGuard:
 
     def note_held(self, held: Mapping[str, Sequence[str]]) -> None:
         """Remember whom the last plan holds."""
-        self.held = {limit: len(pods) for limit, pods in held.items()}
+        self.held_pods = held
+
+    def knows_types(self, pool: str) -> bool:
+        """Whether it was heard what the NodePool may buy."""
+        return pool in self._offers
+
+    def list_offers(self) -> Offers:
+        """The NodePools with what each may buy, as last heard of."""
+        return tuple(self._offers.values())
 
     def narrow_static_node(self, node: PlannedNode) -> PlannedNode:
         """A static NodePool's node, without types far dearer than the cheapest where a limit covers it."""
