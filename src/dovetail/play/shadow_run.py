@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import os
 import queue
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from functools import partial
 from math import nan
 from multiprocessing.connection import Connection
 from typing import Literal, TypeVar
@@ -27,7 +27,6 @@ from dovetail.app.live_cluster import LiveCluster, open_cluster
 from dovetail.app.recordings import open_place, open_recording
 from dovetail.errors import BadInput, DovetailError, Misconfigured
 from dovetail.history.difference import DifferenceKind
-from dovetail.history.recording.reader import SegmentSource
 from dovetail.history.shadow import ShadowReport
 from dovetail.history.shadow_claim import TwinBill
 from dovetail.metrics import counter, gauge
@@ -100,6 +99,10 @@ class FollowerProcess:
     def add_bytes(self, data: bytes) -> None:
         self._outgoing.put(b"\1" + data)
 
+    def read_before(self, target: str, names: list[str]) -> None:
+        """Let it take in these segments of a recording first; it reads them by itself, one after another."""
+        self._outgoing.put(b"\3" + msgspec.json.encode((target, names)))
+
     def close(self) -> None:
         """End the process; that of the differences once it has said what all the bytes come to."""
         self._outgoing.put(None)
@@ -126,10 +129,13 @@ def follow_recording(role: str, twins: ShadowTwins, connection: Connection) -> N
     incoming: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
     def receive() -> None:
-        with suppress(OSError, EOFError):
-            while True:
-                incoming.put(connection.recv_bytes())
-        incoming.put(b"\2")
+        data = b""
+        while data != b"\2":
+            try:
+                data = connection.recv_bytes()
+            except (OSError, EOFError):
+                os._exit(1)  # who fed it was killed, and nobody hears what it says
+            incoming.put(data)
 
     threading.Thread(target=receive, daemon=True).start()
     with suppress(KeyboardInterrupt, OSError), closing(build_consumer(role, twins)) as consumer:
@@ -140,8 +146,13 @@ def follow_recording(role: str, twins: ShadowTwins, connection: Connection) -> N
                 break
             if data[:1] == b"\0":
                 feed.begin_segment(data[1:].decode())
-            else:
+            elif data[:1] == b"\1":
                 feed.add_bytes(data[1:])
+            else:
+                target, names = msgspec.json.decode(data[1:], type=tuple[str, list[str]])
+                with open_recording(target) as reader:
+                    before = [each.source for each in reader.segments if each.head.name in names]
+                    feed_segments(before, (feed,))
             if incoming.empty():
                 connection.send_bytes(consumer.encode_result())
         connection.send_bytes(consumer.encode_result())
@@ -223,8 +234,9 @@ async def run_shadow(
                 stack.callback(followers[-1].close)
             shadow = LiveShadow(followers, nights)
             on_start(shadow)
-            for sources in _read_before(options.target):
-                await asyncio.to_thread(feed_segments, sources, followers)
+            names = await asyncio.to_thread(_list_before, options.target)
+            for follower in followers if names else ():
+                follower.read_before(options.target, names)
 
             def tell(text: str) -> None:
                 shadow.notes = (*shadow.notes, text)
@@ -298,15 +310,11 @@ def _find_refusal(group: ExceptionGroup[Exception]) -> Exception:
     return refused.exceptions[0] if refused is not None else group
 
 
-def _read_before(target: str) -> list[tuple[SegmentSource, ...]]:
-    """What was recorded at this place before; nothing where there is nothing."""
+def _list_before(target: str) -> list[str]:
+    """The segments that were recorded at this place before; none where there is nothing."""
     try:
         with open_recording(target) as reader:
-            kept = [
-                segment.source._replace(read=partial(bytes, segment.source.read()))
-                for segment in reader.segments
-            ]
-            return [tuple(kept)]
+            return [segment.head.name for segment in reader.segments]
     except BadInput:
         return []
 
