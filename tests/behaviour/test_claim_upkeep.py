@@ -12,6 +12,7 @@ from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodeClassReference
 from dovetail.controllers.base import DONE, requeue_after
 from dovetail.errors import NotAuthorized, Retry
+from dovetail.metrics import REGISTRY
 from dovetail.ports import Instance
 from dovetail.sim.faults import FaultRule
 from support.builders import amounts, owner, pod
@@ -326,6 +327,24 @@ async def test_a_node_as_promised_is_consistent_and_looked_at_every_ten_minutes(
         left = (await scene.look("nodeclaim.consistency", "claim")).after
         assert left is not None
         assert timedelta(seconds=499) < left < timedelta(seconds=500)
+
+
+@virtual
+async def test_a_claim_whose_machine_is_gone_is_counted_with_the_pods_that_must_move() -> None:
+    def counted(what: str) -> float:
+        found = (each for metric in REGISTRY.collect() for each in metric.samples if each.name == what)
+        return sum(each.value for each in found if each.labels["reason"] == "garbage_collected")
+
+    async with Scene().still() as scene:
+        claim = await scene.registered("claim")
+        scene.node_ready(claim.status.node_name, "False")
+        for name in ("one", "two"):
+            scene.create(pod(name, node=claim.status.node_name, owned_by=owner("ReplicaSet")))
+        scene.cloud.vanish(claim.status.provider_id)
+        both = "karpenter_nodeclaims_disrupted_total", "karpenter_pods_disruption_initiated_total"
+        before = [counted(each) for each in both]
+        await scene.look(GARBAGE)
+        assert [counted(each) - then for each, then in zip(both, before, strict=True)] == [1, 2]
 
 
 @pytest.mark.spec("lifecycle-133")

@@ -107,6 +107,7 @@ async def test_every_number_of_the_design_is_shown_after_one_shift() -> None:
         world.api.patch("deployments.apps", "web", patch, "default")
         await world.until(lambda: world.placed() == 3, within=240)
         assert await forged(world) == 403
+        protected = value("dovetail_zonal_shift_time_to_protect_seconds_count")
         world.aws.refuse("ThrottlingException", "GetManagedResource", times=1)
         shift = await start(world)
         await world.until(lambda: phase(world) == "Active", within=200)
@@ -130,6 +131,11 @@ async def test_every_number_of_the_design_is_shown_after_one_shift() -> None:
         await world.until(lambda: phase(world) == "Restored", within=3600, step=5)
         await world.world.settle(30)
         assert value("dovetail_zonal_shift_active", zone=A) == 0
+        phases = [each for each in samples() if each.name == "dovetail_zonal_shift_phase" and each.value]
+        assert [each.labels["phase"] for each in phases] == ["Restored"], "one phase at a time"
+        # Each time that it becomes Active, which may be again after an edit; not with every pass.
+        times = value("dovetail_zonal_shift_time_to_protect_seconds_count") - protected
+        assert 1 <= times <= 2
         assert value("dovetail_zonal_shift_duration_seconds", zone=A) == 0
         assert value("dovetail_zonal_shift_nodes_protected", zone=A) == 0
         assert value("dovetail_zonal_shift_pods_waiting_for_zone", zone=A) == 0

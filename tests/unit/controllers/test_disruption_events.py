@@ -14,6 +14,7 @@ from dovetail.disruption.choose import DisruptionChoice
 from dovetail.disruption.command import MULTI, Command
 from dovetail.disruption.policy import BalanceResult, BalanceScore
 from dovetail.disruption.validate import BUDGET, CHURN, SCHEDULING, InvalidCommand
+from dovetail.metrics import REGISTRY
 from support.builders import pod
 from support.disruption import going, pool, scene, state
 
@@ -74,10 +75,24 @@ def test_a_pool_that_turns_a_move_down_hears_nothing_of_it() -> None:
     assert judged({"even": GOOD, "odd": BAD}, *balanced(["even", "odd"])) == []
 
 
+@pytest.mark.parametrize("first", [{"first": BAD}, {}], ids=["turned down", "not asked"])
+def test_the_score_of_every_pool_of_a_move_is_counted_whatever_the_first_one_says(
+    first: dict[str, BalanceScore],
+) -> None:
+    def counted() -> float:
+        about = {"decision": "approved", "nodepool": "second", "policy": "Balanced"}
+        return REGISTRY.get_sample_value("karpenter_consolidation_score_count", about) or 0.0
+
+    before = counted()
+    judged({**first, "second": GOOD}, *balanced(["first", "second"]))
+    assert counted() == before + 1
+
+
 @pytest.mark.spec("disruption-123")
 def test_a_pool_that_was_not_asked_is_passed_over() -> None:
     pools = [*balanced(["even"]), pool("plain")]
     assert judged({"even": GOOD}, *pools) == ["NodePool/even"]
+    assert judged({"even": GOOD}, *reversed(pools)) == ["NodePool/even"]
     assert judged({}, pool("plain")) == []
 
 
