@@ -67,7 +67,9 @@ KINDS: dict[str, tuple[ReadinessRules, dict[str, str]]] = {
         conditions.ROOTLESS,
         {
             "Ready": "the limit can be read, and every node that it counts has a price",
-            "WithinLimit": "what runs and what is ordered stays within it; lowering a limit takes nothing away",
+            "WithinLimit": (
+                "what runs and what is ordered stays within it; lowering a limit takes nothing away"
+            ),
             "Achievable": "no proof says that the pods of its pools need a dearer fleet",
         },
     ),
