@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from datetime import UTC, datetime
+from pathlib import Path
 from random import Random
 
 import pytest
 
+from dovetail.app.live_cluster import build_sight, see_cluster
+from dovetail.app.snapshot_file import encode_snapshot, read_snapshot
+from dovetail.app.solved_plan import solve_situation
+from dovetail.controllers.provisioning import Provisioner
+from dovetail.disruption.situation import decide_plan
+from dovetail.play.scenario_run import play_scenario
+from dovetail.providers.factory import choose_provider
 from dovetail.sim.clock import run_virtual
+from dovetail.sim.scenario import ReplicaCurve, Scenario, ScenarioWorkload
+from dovetail.sim.transport import LocalTransport
 from support.spend import LIMITS, SpendCluster
 
 # As many in every run; more with the variable. A seed gives the same story every time.
@@ -142,3 +153,78 @@ def test_once_a_limit_or_its_kind_is_gone_held_pods_are_bought_for(what: str) ->
             await cluster.stop()
 
     run_virtual(main())
+
+
+async def decide_everywhere(cluster: SpendCluster) -> dict[str, frozenset[str]]:
+    """Whom the controller holds, and whom everybody holds who only looks."""
+    (provisioner,) = (each for each in cluster.ours.controllers if isinstance(each, Provisioner))
+    plan = await provisioner.make_plan()
+    assert plan is not None
+    make = choose_provider("kwok")
+    sight = build_sight(
+        LocalTransport(cluster.world.server), cluster.ours.settings, make, clock=cluster.clock
+    )
+    seen = await see_cluster(sight, "here", lambda text: None)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "snapshot.json"
+        path.write_bytes(encode_snapshot(seen))
+        kept = read_snapshot(str(path))
+    return {
+        "controller": frozenset(plan.deferred),
+        "plan --live": frozenset(decide_plan(seen.situation).deferred),
+        "plan, quick": frozenset(solve_situation(seen.situation, True, lambda text: None).plan.deferred),
+        "plan --snapshot": frozenset(decide_plan(kept.situation).deferred),
+    }
+
+
+@pytest.mark.spec("SL-11")
+@pytest.mark.parametrize("seed", range(4))
+def test_whoever_is_asked_holds_the_same_pods(seed: int) -> None:
+    async def main() -> None:
+        cluster, chance = SpendCluster(seed), Random(seed)
+        async with cluster.world.running():
+            cluster.create_class()
+            cluster.create_pool("one")
+            cluster.create_pool("two", weight=10)
+            cluster.create_limit(hourly=chance.choice(("0.3", "0.7")), nodePools={"names": ["one", "two"]})
+            for number in range(3):
+                cpu = chance.choice(("200m", "900m", "2"))
+                cluster.create_workload(f"app-{number}", chance.randrange(5, 25), cpu, priority=number * 10)
+            cluster.start()
+            await cluster.clock.sleep(45)
+            found = await decide_everywhere(cluster)
+            assert found["controller"]
+            assert set(found.values()) == {found["controller"]}
+            waiting = {
+                f"default/{each['metadata']['name']}"
+                for each in cluster.api.list("pods", "default")
+                if not each["spec"].get("nodeName")
+            }
+            assert found["controller"] == waiting, "and these are the pods that wait"
+            await cluster.stop()
+
+    run_virtual(main())
+
+
+@pytest.mark.spec("SL-11")
+def test_a_simulated_story_keeps_to_the_limits_that_are_in_it() -> None:
+    limit = {
+        "apiVersion": "dovetail.sh/v1alpha1",
+        "kind": "SpendLimit",
+        "metadata": {"name": "development"},
+        "spec": {"hourly": "0.30"},
+    }
+    found = {}
+    for name, manifests in (("limited", [limit]), ("free", [])):
+        story = Scenario(
+            api_version="dovetail.sh/v1alpha1",
+            kind="Scenario",
+            name=name,
+            duration="10m",
+            workloads=[ScenarioWorkload(name="web", cpu="900m", replicas=ReplicaCurve(value=20))],
+            manifests=manifests,
+        )
+        found[name] = play_scenario(story)
+    assert max(each.dollars for each in found["limited"].samples) <= 0.30 + DUST
+    assert found["limited"].pods_waiting > 0 == found["free"].pods_waiting
+    assert max(each.dollars for each in found["free"].samples) > 0.30

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from dovetail.api.pod import Pod
+from dovetail.api.spend_limit import SpendLimit
 from dovetail.disruption.situation import Situation
 from dovetail.errors import BadInput
 from dovetail.scheduling.model.snapshot import Snapshot
@@ -62,6 +63,8 @@ class SeenCluster:
     pods: Mapping[str, Pod] = field(default_factory=dict)
     settings: Settings = field(default_factory=read_own_settings)
     class_hashes: Mapping[str, str] = field(default_factory=dict)
+    # The SpendLimits of a live cluster, with what their status says.
+    spend_limits: tuple[SpendLimit, ...] = ()
 
     @property
     def snapshot(self) -> Snapshot:

@@ -242,7 +242,8 @@ async def see_cluster(sight: ClusterContext, server: str, remark: Callable[[str]
     await refresh_provider(sight)
     situation = await take_situation(sight, await _list_shifts(sight, server), remark)
     pods = {pod.full_name: pod for pod in sight.get_informer(Pod)}
-    return SeenCluster(situation, pods, sight.settings, _hash_classes(sight))
+    limits = tuple(sight.informers.get(SpendLimit, ()))
+    return SeenCluster(situation, pods, sight.settings, _hash_classes(sight), limits)
 
 
 def _hash_classes(sight: ClusterContext) -> dict[str, str]:

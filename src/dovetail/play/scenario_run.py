@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from dovetail.api import crds
 from dovetail.api.nodepool import NodePool
 from dovetail.api.predicates import is_active, owned_by_daemonset, owned_by_node
+from dovetail.api.spend_limit import SpendLimit
 from dovetail.app.controller import Dovetail
 from dovetail.controllers.provider_port import MakeProvider
 from dovetail.providers.kwok.provider import KwokProvider
@@ -74,11 +75,13 @@ async def _run_scenario(story: Scenario, told: OnProgress, on_start: OnStart) ->
     for definition in (
         *crds.build_manifests(story.provider),
         *((crds.build_zonal_manifest(),) if story.shifts else ()),
+        *((crds.build_own_manifest(SpendLimit),) if story.limits_spend else ()),
     ):
         world.api.create(DEFINITIONS, definition)
     types = {"INSTANCE_TYPES_FILE_PATH": str(Path(story.folder) / story.instance_types)}
-    # Shifts that are in the story are to be followed, unless it says otherwise.
+    # Shifts and limits that are in the story are to be followed, unless it says otherwise.
     follow = {"ENABLE_ZONAL_SHIFT": "true"} if story.shifts else {}
+    follow |= {"SPEND_LIMITS": "true"} if story.limits_spend else {}
     settings = read_settings(
         (), follow | story.settings | (types if story.instance_types else {}), provider="kwok"
     )

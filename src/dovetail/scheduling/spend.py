@@ -337,13 +337,13 @@ def price_node(snapshot: Snapshot, node: PlannedNode) -> PricedNode:
 def narrow_node(
     snapshot: Snapshot, node: PlannedNode, most: float = inf, least: int = LEAST_TYPES
 ) -> PlannedNode:
-    """The node without types and capacity types that are much dearer than expected, or than `most`.
+    """The node without types and capacity types that are much dearer than expected, or dearer than `most`.
 
     The `least` cheapest types stay, and as many as minValues asks for; what is expected always stays.
     """
     if isinf(node.price) or not node.instance_types:
         return node
-    dearest = max(min(node.price * DEAREST, most), node.price) + DUST
+    dearest = max(node.price, most if isfinite(most) else node.price * DEAREST) + DUST
     by_name = {each.name: each for each in _list_possible_types(snapshot, node.pool, node.ordered)}
     types = [by_name[name] for name in node.instance_types if name in by_name]
     narrowed = replace(node, capacity_types=_narrow_capacity_types(snapshot, node, types, dearest))

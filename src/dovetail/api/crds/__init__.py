@@ -9,6 +9,7 @@ from dovetail.api.crds.definition import AdmissionRule, CrdDefinition
 from dovetail.api.crds.manifest import (
     apply_defaults,
     build_manifests,
+    build_own_manifest,
     build_own_manifests,
     build_schema,
     build_zonal_manifest,
@@ -26,6 +27,7 @@ __all__ = [
     "ProviderApi",
     "apply_defaults",
     "build_manifests",
+    "build_own_manifest",
     "build_own_manifests",
     "build_schema",
     "build_zonal_manifest",

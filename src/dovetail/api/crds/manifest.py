@@ -139,6 +139,12 @@ def build_zonal_manifest() -> dict[str, Any]:
     return _build_manifest(ZONESHIFT, "")
 
 
+def build_own_manifest(record: type[Object]) -> dict[str, Any]:
+    """The CRD of one of our own kinds."""
+    (definition,) = (each for each in OWN if each.record is record)
+    return _build_manifest(definition, "")
+
+
 def is_own_kind(record: type[Object]) -> bool:
     """Whether the kind is one of our own, so that a cluster need not have it."""
     return any(definition.record is record for definition in OWN)
