@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 import signal
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from enum import StrEnum
 from functools import partial
@@ -73,6 +74,14 @@ TwinOption = Annotated[
         "(nightly), or never; auto is live up to 1,000 nodes.",
     ),
 ]
+RestartOption = Annotated[
+    Literal["weekly", "daily", "never"],
+    typer.Option(
+        "--restart",
+        help="How often twins begin again from the real fleet, so that their error does not pile up: Mondays "
+        "at midnight, UTC, each midnight, or never.",
+    ),
+]
 PoolsOption = Annotated[
     str,
     typer.Option(
@@ -98,6 +107,7 @@ def shadow(
     choices: AsOption = "dovetail",
     tried: WithOption = None,
     twin: TwinOption = "auto",
+    restart: RestartOption = "weekly",
     pools: PoolsOption = "",
     *,
     where: ClusterSource,
@@ -107,7 +117,7 @@ def shadow(
     The cluster is only read, whichever autoscaler it has; it takes the right to get, list and watch. What is
     seen is recorded, and each decision there is compared with ours. Nothing leaves this machine.
     """
-    twins = _read_twins(choices, tried or [], twin != "off")
+    twins = replace(_read_twins(choices, tried or [], twin != "off"), restart=restart)
     if action == "report":
         if pools:
             raise Misconfigured("report reads the pools from the recording; leave --pools out")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, Protocol
 
 import msgspec
@@ -33,12 +33,14 @@ __all__ = [
     "TwinConsumer",
     "add_bills",
     "build_consumer",
+    "find_restart",
     "replay_span",
     "report_recording",
 ]
 
 Json = dict[str, Any]
 Choices = Literal["dovetail", "karpenter"]
+TwinRestart = Literal["weekly", "daily", "never"]
 DIFFERENCES: Final = "differences"
 TWIN: Final = "dovetail"
 CALIBRATION: Final = "karpenter"
@@ -56,6 +58,7 @@ class ShadowTwins:
     settings: tuple[tuple[str, str], ...] = ()
     manifests: tuple[Json, ...] = ()
     seed: int = 0
+    restart: TwinRestart = "weekly"
 
     def build_rules(self) -> TriedRules:
         """The same rules for decisions one by one."""
@@ -99,8 +102,8 @@ class FoldConsumer(ShadowFold):
 class TwinConsumer:
     """A twin of the cluster: the same demand, our controllers, some minutes behind.
 
-    It begins again from the real fleet after each gap and every Monday at midnight, UTC, so that its error
-    does not pile up; what it came to before is kept.
+    It begins again from the real fleet after each gap and when its time comes, every Monday at midnight, UTC,
+    unless told otherwise, so that its error does not pile up; what it came to before is kept.
     """
 
     def __init__(self, choices: Choices, twins: ShadowTwins) -> None:
@@ -122,7 +125,8 @@ class TwinConsumer:
 
     def add_look(self, look: RecordedLook) -> None:
         """One more look; the twin lives until some minutes before it."""
-        if self._run is not None and _find_monday(look.at) > self._run.now:
+        restart = find_restart(self._twins.restart, look.at)
+        if self._run is not None and restart is not None and restart > self._run.now:
             self._end_run(look.at)
         self._last = look.at
         if self._run is None:
@@ -230,7 +234,7 @@ def build_consumer(role: str, twins: ShadowTwins) -> TellingConsumer:
     if role == TWIN:
         return TwinConsumer(twins.choices, twins)
     if role == CALIBRATION:
-        return TwinConsumer("karpenter", ShadowTwins(seed=twins.seed))
+        return TwinConsumer("karpenter", ShadowTwins(seed=twins.seed, restart=twins.restart))
     return FoldConsumer(twins)
 
 
@@ -277,10 +281,12 @@ def _find_unknown(bill: ReplayBill, hazard: float) -> float:
     return bill.unknown_spot_hours / bill.node_hours * hazard if bill.node_hours else 0.0
 
 
-def _find_monday(time: datetime) -> datetime:
-    """The last Monday at midnight before a time."""
-    day = time.replace(hour=0, minute=0, second=0, microsecond=0)
-    return day - timedelta(days=day.weekday())
+def find_restart(often: TwinRestart, time: datetime) -> datetime | None:
+    """The last time at which twins begin again before a time, in UTC; None where they never do."""
+    day = time.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    if often == "never":
+        return None
+    return day if often == "daily" else day - timedelta(days=day.weekday())
 
 
 def _build_twin_bill(bill: ReplayBill, paid: PaidBill) -> TwinBill:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
@@ -13,6 +14,7 @@ from dovetail.history.recording.reader import RecordedLook
 from dovetail.history.recording.segment import FORMAT, SegmentHead, SegmentWriter
 from dovetail.play.shadow_nights import list_due_days
 from dovetail.play.shadow_run import count_nodes
+from dovetail.play.shadow_twins import find_restart
 from dovetail.play.shadowing import SegmentFeed
 from dovetail.runtime.transport import ApiReply, ApiRequest
 from support.disruption import scene, state
@@ -28,6 +30,15 @@ def test_a_day_is_due_once_it_is_over_and_what_became_of_its_pods_is_known() -> 
     days = [DAY, DAY + 24 * HOUR]
     assert list_due_days(since, until, DAY + 49 * HOUR, ()) == days
     assert list_due_days(since, until, DAY + 49 * HOUR, [DAY]) == days[1:]
+
+
+@pytest.mark.parametrize(("often", "since"), [("weekly", DAY), ("daily", DAY + 72 * HOUR), ("never", None)])
+def test_twins_begin_again_on_mondays_or_each_midnight_utc(often: Any, since: datetime | None) -> None:
+    thursday = DAY + 80 * HOUR
+    assert find_restart(often, thursday) == since
+    # Sunday evening in New York is Monday in UTC.
+    there = (DAY + 7 * 24 * HOUR + HOUR).astimezone(timezone(-5 * HOUR))
+    assert find_restart("weekly", there) == DAY + 7 * 24 * HOUR
 
 
 class Told:
