@@ -129,6 +129,13 @@ def test_a_limit_over_three_pools_cuts_across_them_by_priority_and_not_pool_by_p
     assert {node.pool for node in plan.new_nodes} == {"a", "b", "c"}
 
 
+def test_however_many_priorities_there_are_the_highest_come_first() -> None:
+    world = World(nodepool(), types=(sold("c2", 2, 2.0),))
+    waiting = [pod(f"p-{number}", cpu="1500m", priority=number) for number in (3, 7, 1, 9, 5, 2, 8, 4, 6)]
+    _, plan = decide(world, [limit(hourly="12")], *waiting)
+    assert placed(plan) == {f"default/p-{number}" for number in range(4, 10)}
+
+
 def test_of_equal_priority_the_pod_that_waits_longest_comes_first_and_then_the_cheaper() -> None:
     world = World(nodepool(), types=PLAIN)
     old = pod("old", cpu="1500m", created=NOW - timedelta(minutes=5), labels={"a": "b"}, host_ports=(80,))
