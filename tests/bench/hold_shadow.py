@@ -37,7 +37,7 @@ def build_story(minutes: int) -> Scenario:
             name=f"web-{n}",
             cpu="700m",
             memory="1Gi",
-            replicas=ReplicaCurve(curve="diurnal", low=190, high=230, peak=f"{2 * n}h"),
+            replicas=ReplicaCurve(curve="diurnal", low=225, high=255, peak=f"{2 * n}h"),
         )
         for n in range(20)
     ]
