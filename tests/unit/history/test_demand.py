@@ -166,8 +166,9 @@ def test_of_a_rollout_one_pod_goes_for_each_that_comes_where_nobody_saw_them_go(
 @pytest.mark.spec("RP-1")
 def test_a_pod_that_is_gone_was_told_before_those_that_are_still_going() -> None:
     reader = DemandReader()
-    gone, slow = made("w1", "web-old", -100), made("w2", "web-old", -100)
-    reader.read_look(NOW, look(node("a", gone, slow)))
+    gone = made("w0", "web-old", -100), made("w1", "web-old", -100)
+    slow = made("w2", "web-old", -100)
+    reader.read_look(NOW, look(node("a", *gone, slow)))
     ends = replace(slow.metadata, deletion_timestamp=after(6 + 30), deletion_grace_period_seconds=30)
     fresh = (made("n0", "web-new", 3), made("n1", "web-new", 8))
     there = node("a", replace(slow, metadata=ends), *fresh)

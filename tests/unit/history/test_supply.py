@@ -56,7 +56,8 @@ def spot(
         spec=NodeClaimSpec(expire_after=expire),
         status=NodeClaimStatus(conditions=tuple(said)),
     )
-    made = Node(metadata=ObjectMeta(name=f"ip-{name}", labels=known)) if node else None
+    registered = {**known, labels.REGISTERED: "true"}
+    made = Node(metadata=ObjectMeta(name=f"ip-{name}", labels=registered)) if node else None
     return StateNode(node=made, claim=claim)
 
 
