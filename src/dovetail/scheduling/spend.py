@@ -284,6 +284,16 @@ def _list_possible_types(snapshot: Snapshot, pool: str, requirements: Requiremen
     return [each for each in found.values() if _allows_type(requirements, each)]
 
 
+def _list_node_types(snapshot: Snapshot, node: PlannedNode) -> list[InstanceType]:
+    """The types that a planned node lists, in its order; of one that lists none, what it could become."""
+    if not node.instance_types:
+        return _list_possible_types(snapshot, node.pool, node.requirements)
+    pool = next((each for each in snapshot.pools if each.name == node.pool), None)
+    types = snapshot.list_types(pool) if pool is not None else ()
+    order = {name: at for at, name in enumerate(node.instance_types)}
+    return sorted((each for each in types if each.name in order), key=lambda each: order[each.name])
+
+
 def _allows_type(requirements: Requirements, each: InstanceType) -> bool:
     if each.name not in requirements[labels.INSTANCE_TYPE]:
         return False
@@ -330,7 +340,7 @@ class PricedNode:
 def price_node(snapshot: Snapshot, node: PlannedNode) -> PricedNode:
     """The node with what it counts against limits until it is launched."""
     requirements = node.ordered if node.instance_types else node.requirements
-    types = _list_possible_types(snapshot, node.pool, requirements)
+    types = _list_node_types(snapshot, node)
     return PricedNode(node, find_worst_price(types, requirements, snapshot), _find_largest(types))
 
 
@@ -344,10 +354,10 @@ def narrow_node(
     if isinf(node.price) or not node.instance_types:
         return node
     dearest = max(node.price, most if isfinite(most) else node.price * DEAREST) + DUST
-    by_name = {each.name: each for each in _list_possible_types(snapshot, node.pool, node.ordered)}
-    types = [by_name[name] for name in node.instance_types if name in by_name]
+    types = _list_node_types(snapshot, node)
     narrowed = replace(node, capacity_types=_narrow_capacity_types(snapshot, node, types, dearest))
-    prices = [find_cheapest_price(each, narrowed.ordered, snapshot) for each in types]
+    ordered = narrowed.ordered
+    prices = [find_cheapest_price(each, ordered, snapshot) for each in types]
     wanted = {at for at, price in enumerate(prices) if price <= dearest}
     order = sorted(range(len(types)), key=lambda at: (prices[at], at))
     for at in order:
@@ -383,16 +393,10 @@ def _narrow_capacity_types(
     least = node.requirements[labels.CAPACITY_TYPE].min_values or 1
     if len(node.capacity_types) <= least:
         return node.capacity_types
-    prices = {
-        name: min(
-            (
-                find_cheapest_price(each, replace(node, capacity_types=(name,)).ordered, snapshot)
-                for each in types
-            ),
-            default=inf,
-        )
-        for name in node.capacity_types
-    }
+    prices: dict[str, float] = {}
+    for name in node.capacity_types:
+        wanted = replace(node, capacity_types=(name,)).ordered
+        prices[name] = min((find_cheapest_price(each, wanted, snapshot) for each in types), default=inf)
     order = sorted(prices, key=lambda name: (name != node.capacity_type, prices[name]))
     kept = {name for at, name in enumerate(order) if at < least or prices[name] <= dearest}
     return tuple(sorted(kept))
