@@ -48,6 +48,11 @@ def small(name: str, **more: Any) -> Any:
             id="T-080 within",
         ),
         pytest.param(node_affinity(preferred=[(1, [(ZONE, "NotIn", Z1, Z3)])]), Z2, id="T-080 all but"),
+        pytest.param(
+            node_affinity(BAD, [(ZONE, "Exists")], preferred=[(1, [(ZONE, "In", Z2)])]),
+            Z2,
+            id="a wish outlives an impossible alternative",
+        ),
     ],
 )
 def test_the_best_wish_that_can_be_met_is_met(affinity: Affinity, zone: str | None) -> None:
