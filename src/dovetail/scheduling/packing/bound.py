@@ -5,15 +5,21 @@ would fit, and a node bought in part takes only its part of the whole pods it co
 of that linear program are then made safe: whatever the solver's tolerance, dividing by the most any
 option could be worth at those prices leaves a true bound.
 
+Two things make it tighter. Whole pods never fill a node beyond what their requests can add up to, so that is
+all the room it has. And pods that share no option with others are bounded by themselves: where they are all
+alike, the least they can cost is counted out.
+
 Zones are left out: which pods go to which zone is our own choice and proves nothing.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import gcd
 
 import numpy as np
 
+from dovetail.scheduling.packing.improve import split_components
 from dovetail.scheduling.packing.lp import solve_interior_duals
 from dovetail.scheduling.packing.problem import (
     Bools,
@@ -24,10 +30,12 @@ from dovetail.scheduling.packing.problem import (
     list_distinct,
 )
 
-__all__ = ["compute_certified_bound"]
+__all__ = ["compute_certified_bound", "round_rooms"]
 
 _ALL_ROWS = 2500  # below this many class-option pairs every whole-pod row is kept
 _BITES = 0.02  # above, only those that take this much off what pieces would fill
+_COUNTED_OUT = 4096  # pods of one class; of more of them, what is rounded off hardly matters
+_REACHED = 4096  # units: nodes larger than that can be filled to the last unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +53,64 @@ def compute_certified_bound(
     """Dollars an hour below which no plan can go, with nodes that already run given for nothing."""
     if not problem.count.any():
         return 0.0
-    free = _pool_free_room(problem, free_room, free_allowed)
+    problem = replace(problem, room=round_rooms(problem))
+    if free_room is None or not len(free_room):
+        return sum(_bound_part(part.problem) for part in split_components(problem))
+    return _solve_program(problem, _pool_free_room(problem, free_room, free_allowed))
+
+
+def _bound_part(problem: PackingProblem) -> float:
+    """The bound of pods that share their options with nobody else."""
+    if problem.classes == 1 and problem.count[0] <= _COUNTED_OUT:
+        return _count_out(problem)
+    return _solve_program(problem, _pool_free_room(problem, None, None))
+
+
+def _solve_program(problem: PackingProblem, free: _Free) -> float:
     program = _Program(problem, free)
-    duals = program.compute_duals()
-    return program.prove_bound(duals)
+    return program.prove_bound(program.compute_duals())
+
+
+def _count_out(problem: PackingProblem) -> float:
+    """The least that pods of one class cost, by what fewer of them cost."""
+    whole = _count_whole_pods(problem.request, problem.room, problem.allowed)
+    held = np.minimum(whole, problem.compute_cap()[:, None])[0]
+    order = np.lexsort((problem.price, -held))
+    # Of options that hold as many, the cheapest; none that holds nothing.
+    first = order[np.flatnonzero(np.diff(held[order], prepend=-1))]
+    first = first[held[first] > 0]
+    sizes, prices = held[first], problem.price[first]
+    cost = np.zeros(int(problem.count[0]) + 1)
+    for pods in range(1, len(cost)):
+        cost[pods] = (cost[np.maximum(pods - sizes, 0)] + prices).min(initial=np.inf)
+    return float(cost[-1])
+
+
+def round_rooms(problem: PackingProblem) -> Floats:
+    """The room of each option, down to what requests of whole pods can add up to."""
+    room = np.maximum(problem.room, 0.0)
+    asked = problem.request[problem.count > 0]
+    for k in range(room.shape[1]):
+        amounts = set(asked[:, k].astype(np.int64).tolist()) - {0}
+        step = gcd(*amounts)
+        if step:
+            units = np.floor(room[:, k] / step).astype(np.int64)
+            reached = _list_reached([amount // step for amount in amounts])
+            few = units < len(reached)
+            units[few] = reached[units[few]]
+            room[:, k] = units * float(step)
+    return room
+
+
+def _list_reached(amounts: list[int]) -> Ints:
+    """For every number up to some thousands, the largest sum of amounts that is not above it."""
+    sums = np.arange(_REACHED) == 0
+    for amount in amounts:
+        step = amount
+        while step < _REACHED:  # once, twice, four times the amount, and so any number of times
+            sums[step:] |= sums[:-step].copy()
+            step *= 2
+    return np.maximum.accumulate(np.where(sums, np.arange(_REACHED), 0))
 
 
 def _pool_free_room(problem: PackingProblem, room: Floats | None, allowed: Bools | None) -> _Free:

@@ -212,7 +212,7 @@ class Effort:
     repacks: int = 10
     seed: int = 1
     most_pods: int = 0  # on one new node; zero for as many as fit
-    close: float = 0.005  # stop this near the best the patterns could do: the rest is not worth the wait
+    close: float = 0.002  # stop this near the best the patterns could do: the rest is not worth the wait
 
 
 QUICK = Effort(rounds=0, dives=0, repacks=0)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from dovetail.scheduling.packing.bound import compute_certified_bound
+from dovetail.scheduling.packing.bound import compute_certified_bound, round_rooms
 from dovetail.scheduling.packing.columns import start_columns
 from dovetail.scheduling.packing.dive import repack_nodes
 from dovetail.scheduling.packing.fill import build_weights, fill_nodes, tilt_worths
@@ -74,6 +76,56 @@ def test_the_bound_takes_running_nodes_for_nothing() -> None:
 
     assert compute_certified_bound(PAIRS) == pytest.approx(2.0, rel=1e-6)
     assert compute_certified_bound(PAIRS, room, allowed) <= 1.0 + 1e-9
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 7),
+    st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    st.lists(st.tuples(st.integers(4, 14), st.integers(4, 14), st.integers(1, 9)), min_size=1, max_size=3),
+    st.integers(0, 3),
+)
+def test_the_bound_of_pods_that_are_all_alike_is_what_they_cost(
+    pods: int, request: tuple[int, int], options: list[tuple[int, int, int]], limit: int
+) -> None:
+    alike = problem(
+        [request],
+        [pods],
+        [each[:2] for each in options],
+        [float(each[2]) for each in options],
+        family=[0 if limit else -1],
+        limit=[limit] if limit else [],
+    )
+
+    assert compute_certified_bound(alike) == pytest.approx(cheapest(alike))
+
+
+def test_the_bound_adds_up_pods_that_share_no_option() -> None:
+    allowed = [[True, False], [False, True]]
+    both = problem([[1, 1], [1, 1]], [3, 3], [[2, 2], [2, 2]], [1.0, 7.0], allowed)
+
+    assert compute_certified_bound(both) == pytest.approx(2 * 1.0 + 2 * 7.0)
+
+
+def test_the_bound_knows_that_whole_pods_leave_some_room_empty() -> None:
+    # Requests of 6 and 4 add up to 10 in a node of 11, and to 4 or 6 in one of 7.
+    pair = problem([[6, 1], [4, 1]], [10, 10], [[11, 99], [7, 99]], [1.0, 0.6])
+
+    assert compute_certified_bound(pair) == pytest.approx(10.0, rel=1e-4)
+
+
+@pytest.mark.parametrize("amounts", [[2], [3, 5], [4, 6, 9], [7]])
+def test_what_requests_can_add_up_to_is_the_same_counted_one_by_one(amounts: list[int]) -> None:
+    sums = {0}
+    for most in range(1, 60):
+        sums |= {most} if any(most - each in sums for each in amounts) else set()
+    tight = problem(
+        [[each, 1] for each in amounts], [1] * len(amounts), [[n, 99] for n in range(60)], [1.0] * 60
+    )
+
+    rounded = round_rooms(tight)[:, 0]
+
+    assert rounded.tolist() == [max(each for each in sums if each <= n) for n in range(60)]
 
 
 def test_the_bound_of_no_pods_is_nothing() -> None:
