@@ -119,7 +119,8 @@ class RecordedCloud(CatalogueCloud):
     def _choose_cheapest(self, claim: NodeClaim) -> tuple[InstanceType, Offering]:
         """The cheapest; of spot capacity what the cloud of the recording takes for that."""
         offers = self._find_offers(claim.labels.get(labels.NODEPOOL, ""))
-        kept, self._types = self._types, tuple(map(self._weigh_type, offers))
+        weighed = tuple(map(self._weigh_type, offers)) if self.choices.factors else offers
+        kept, self._types = self._types, weighed
         try:
             return super()._choose_cheapest(claim)
         finally:
