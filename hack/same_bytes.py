@@ -32,6 +32,8 @@ MAY_BE_NEW = (
     "dovetail_notify_",
     "dovetail_decision_log_",
     "dovetail_recording_",
+    "dovetail_nodepools_extras_cost",
+    "dovetail_spend_",
 )
 # What the machine says of the process, which no seed decides.
 OF_THE_MACHINE = ("process_", "karpenter_build_info")
