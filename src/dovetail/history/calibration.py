@@ -16,6 +16,9 @@ __all__ = ["Calibration", "Certainty", "calibrate", "compute_certainty"]
 
 # A day of which less was paid than this share of the mean day says nothing about days.
 LEAST_OF_A_DAY = 0.1
+# Held against clusters that were really run the other way, the model was off by up to this much: that it agrees
+# with one recording does not make it surer.
+LEAST_ERROR = 0.015
 # A model that was never held against anything may be off by all there is.
 ALL_OF_IT = 1.0
 
@@ -66,9 +69,10 @@ def calibrate(paid: Mapping[str, float], modelled: Sequence[Mapping[str, float]]
 def compute_certainty(calibration: Calibration, totals: Sequence[float], unknown: float = 0.0) -> Certainty:
     """How sure a variation is, by its dollars under several seeds and what reclaims nobody knows may cost.
 
+    Its error is never taken for less than what trials of the model itself have shown.
     What chance does is the span of all seeds: a world that is really run is one more draw of the same kind.
     """
     mean = fsum(totals) / len(totals) if totals else 0.0
     spread = (max(totals) - min(totals)) / mean if mean > 0 else 0.0
-    error = calibration.largest if calibration.known else max(calibration.largest, ALL_OF_IT)
+    error = max(calibration.largest, LEAST_ERROR if calibration.known else ALL_OF_IT)
     return Certainty(error=error, spread=spread, unknown=unknown)

@@ -33,3 +33,9 @@ def test_a_difference_below_certainty_cannot_be_told(difference: float, told: bo
     certainty = compute_certainty(Calibration(largest=0.02), [98.0, 102.0], 0.0)
     assert certainty.within == pytest.approx(0.06)
     assert certainty.can_tell(difference) is told
+
+
+def test_a_model_that_agrees_with_one_recording_is_no_surer_than_its_trials() -> None:
+    certainty = compute_certainty(Calibration(largest=0.0), [100.0, 100.0])
+    assert not certainty.can_tell(-0.0149)
+    assert certainty.can_tell(-0.0151)

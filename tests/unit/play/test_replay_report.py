@@ -79,6 +79,6 @@ def test_nothing_is_claimed_where_the_rules_in_force_were_not_replayed() -> None
 
 def test_spot_places_that_nobody_knows_make_it_less_sure() -> None:
     sure = report(played("as karpenter", 100.0), played("spot", 95.0, spot=5.0), hazard=0.2)
-    assert sure.variations[1].certainty.within == pytest.approx(0.5 * 0.2)
+    assert sure.variations[1].certainty.within == pytest.approx(0.015 + 0.5 * 0.2)
     assert read_row(render_report(sure), "against as karpenter").endswith("none that can be told")
     assert any("50% of the node hours of spot" in each for each in sure.unknown)
