@@ -18,7 +18,7 @@ from dovetail.cli.views.world_source import AtOption, LiveOption, RecordingOptio
 from dovetail.disruption.situation import Situation, decide_plan
 from dovetail.errors import BadInput
 from dovetail.scheduling.model.decision_cache import DecisionCache
-from dovetail.scheduling.spend import build_caps
+from dovetail.scheduling.spend_caps import build_caps
 from dovetail.scheduling.spend_report import build_spend_report
 
 CHECK = "check"

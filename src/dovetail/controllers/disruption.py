@@ -59,7 +59,7 @@ from dovetail.errors import DovetailError, describe_error
 from dovetail.history.recording.answers import STATIC_DRIFT, name_method
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.instance_types import InstanceType
-from dovetail.scheduling.spend import SpendCap
+from dovetail.scheduling.spend_caps import SpendCap
 
 __all__ = ["DisruptionController"]
 

@@ -47,7 +47,7 @@ from dovetail.logs import Changes
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.plan import Plan, PlannedNode
 from dovetail.scheduling.model.snapshot import SchedulingOptions
-from dovetail.scheduling.spend import SpendCap
+from dovetail.scheduling.spend_caps import SpendCap
 from dovetail.scheduling.spend_plan import read_priority
 from dovetail.scheduling.zone_bound import defer_zone_bound_pods
 from dovetail.state.pod_times import PodTimes

@@ -33,7 +33,8 @@ from dovetail.scheduling.bill import PriceList, bill_nodes
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.snapshot import Snapshot, StateNode
-from dovetail.scheduling.spend import DUST, PoolSpend, SpendCap, compute_spend, sum_spend
+from dovetail.scheduling.spend import PoolSpend, compute_spend, sum_spend
+from dovetail.scheduling.spend_caps import SpendCap
 from dovetail.scheduling.spend_month import (
     MonthTally,
     PaidTime,
@@ -41,6 +42,7 @@ from dovetail.scheduling.spend_month import (
     compute_spend_floor,
     project_month,
 )
+from dovetail.scheduling.spend_prices import DUST
 
 __all__ = ["SpendLimitController"]
 

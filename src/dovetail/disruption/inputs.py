@@ -30,7 +30,7 @@ from dovetail.scheduling.model.label_selectors import matches_selector
 from dovetail.scheduling.model.plan import PlannedNode
 from dovetail.scheduling.model.requirements import Values
 from dovetail.scheduling.model.snapshot import Snapshot, StateNode
-from dovetail.scheduling.spend import SpendCap
+from dovetail.scheduling.spend_caps import SpendCap
 
 __all__ = ["DisruptionInput", "PoolCounts", "PriceRange", "SnapshotFacts", "count_pool_nodes"]
 

@@ -22,7 +22,7 @@ from dovetail.scheduling.model.plan import Plan
 from dovetail.scheduling.model.snapshot import Snapshot, SnapshotPool, StateNode, Storage
 from dovetail.scheduling.model.snapshot_codec import encode_part
 from dovetail.scheduling.solve import QUICK, THOROUGH, Effort, solve
-from dovetail.scheduling.spend import SpendCap
+from dovetail.scheduling.spend_caps import SpendCap
 from dovetail.scheduling.spend_plan import limit_plan
 from dovetail.scheduling.zone_bound import add_deferred_pods, defer_zone_bound_pods
 

@@ -13,15 +13,8 @@ from dovetail.disruption.blocked_reason import BlockedReason
 from dovetail.disruption.candidates import BlockedNode, Candidate
 from dovetail.disruption.inputs import DisruptionInput
 from dovetail.scheduling.model.plan import PlannedNode
-from dovetail.scheduling.spend import (
-    PricedNode,
-    SpendExcess,
-    SpendRoom,
-    compute_spend,
-    narrow_node,
-    narrow_template,
-    price_node,
-)
+from dovetail.scheduling.spend import SpendExcess, SpendRoom, compute_spend
+from dovetail.scheduling.spend_prices import PricedNode, narrow_node, narrow_template, price_node
 
 __all__ = ["DriftSpend"]
 

@@ -1,168 +1,38 @@
 """Spend limits: what NodePools cost against what they may cost, and how far one more node would exceed it.
 
-A node counts at its own price once it is launched, and until then at the dearest price that its NodeClaim may
-be launched at, whether or not that offering can be had just now: a launch that finds spot capacity refused
-goes on to the next. So dollars an hour exceed a limit by nothing but a move of prices. Nodes that are
-terminating no longer count, so that a replacement can be bought for what they lose.
+Nodes under way count at the dearest price they may be launched at, so dollars an hour exceed a limit by
+nothing but a move of prices. Nodes that are terminating no longer count, so that a replacement can be bought
+for what they lose.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
-from math import inf, isfinite, isinf
+from math import inf, isfinite
 
 from msgspec.structs import replace
 
 from dovetail.api import labels
-from dovetail.api.meta import LabelSelector, Record
-from dovetail.api.nodepool import NodePool
 from dovetail.api.quantity import Quantity
-from dovetail.api.spend_limit import (
-    LISTED,
-    WARN,
-    BadSpendLimit,
-    SpendLimit,
-    find_month,
-    find_spend_problems,
-    find_window,
-    parse_dollars,
-    read_overlap,
-    read_time_zone,
-)
 from dovetail.scheduling.bill import PriceList, bill_nodes
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.decision_cache import DecisionCache
-from dovetail.scheduling.model.instance_types import InstanceType, check_min_values
-from dovetail.scheduling.model.label_selectors import matches_selector
-from dovetail.scheduling.model.plan import PlannedNode
+from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.reasons import Reason
 from dovetail.scheduling.model.requirements import Requirements
 from dovetail.scheduling.model.resources import Nano, convert_to_nano
 from dovetail.scheduling.model.snapshot import Snapshot, StateNode
+from dovetail.scheduling.spend_caps import SpendCap
+from dovetail.scheduling.spend_prices import (
+    DUST,
+    PricedNode,
+    find_largest,
+    find_worst_price,
+    list_possible_types,
+)
 
-__all__ = [
-    "LEAST_TYPES",
-    "PoolSpend",
-    "PricedNode",
-    "SpendCap",
-    "SpendExcess",
-    "SpendRoom",
-    "build_caps",
-    "compute_spend",
-    "find_worst_price",
-    "narrow_node",
-    "narrow_template",
-    "price_node",
-    "sum_spend",
-]
-
-# A NodeClaim under a limit lists types up to this many times the expected price, and so many in any case.
-DEAREST, LEAST_TYPES = 1.5, 15
-# Prices are sums of floats: what exceeds a limit by less than this does not exceed it.
-DUST = 1e-9
-
-
-class SpendCap(Record, frozen=True):
-    """What one SpendLimit allows at a moment: the numbers of its active window, or its own.
-
-    It holds nothing that moves while money is spent, so that two looks at a cluster have equal caps.
-    """
-
-    limit: str
-    # The NodePools it is about, by name; all of them where `every`.
-    pools: tuple[str, ...] = ()
-    every: bool = False
-    hourly: float | None = None
-    nodes: int | None = None
-    # By name, in billionths.
-    resources: Mapping[str, int] = {}
-    # The month whose dollars are spent, and how many these were.
-    month: str = ""
-    monthly: float = 0.0
-    listed: bool = False
-    warn: bool = False
-    overlap: float = 0.0
-    unmanaged: bool = False
-    # Pods of this priority are not held.
-    priority: int | None = None
-    window: str = ""
-    # Why it cannot be read; then it holds every new node of its NodePools.
-    problem: str = ""
-
-    def covers(self, pool: str) -> bool:
-        """Whether it is about nodes of this NodePool."""
-        return self.every or pool in self.pools
-
-
-def build_caps(
-    limits: Iterable[SpendLimit], pools: Iterable[NodePool], now: datetime
-) -> tuple[SpendCap, ...]:
-    """What every limit allows now, by name."""
-    known = tuple(pools)
-    return tuple(_build_cap(each, known, now) for each in sorted(limits, key=lambda each: each.name))
-
-
-def _build_cap(limit: SpendLimit, pools: Sequence[NodePool], now: datetime) -> SpendCap:
-    spec = limit.spec
-    chosen = spec.node_pools
-    selected = bool(chosen.names or chosen.match_labels or chosen.match_expressions)
-    wanted = LabelSelector(match_labels=chosen.match_labels, match_expressions=chosen.match_expressions)
-    names = chosen.names or tuple(each.name for each in pools if matches_selector(wanted, each.labels))
-    plain = SpendCap(
-        limit=limit.name,
-        pools=tuple(sorted(set(names))) if selected else (),
-        every=not selected,
-        unmanaged=spec.include_unmanaged,
-        listed=spec.basis == LISTED,
-        overlap=read_overlap(spec),
-        priority=spec.priority_at_least,
-        warn=spec.mode == WARN,
-    )
-    problem = next((f"{path}: {why}" for path, why in find_spend_problems(spec)), "")
-    return replace(plain, problem=problem) if problem else _add_numbers(plain, limit, now)
-
-
-def _add_numbers(cap: SpendCap, limit: SpendLimit, now: datetime) -> SpendCap:
-    spec = limit.spec
-    window = find_window(spec, now)
-
-    def choose(name: str) -> str | None:
-        own = getattr(window, name) if window is not None else None
-        found: str | None = own if own is not None else getattr(spec, name)
-        return found
-
-    hourly, monthly = choose("hourly"), choose("monthly")
-    nodes = window.nodes if window is not None and window.nodes is not None else spec.nodes
-    resources = window.resources if window is not None and window.resources is not None else spec.resources
-    mode = (window.mode if window is not None else None) or spec.mode
-    most = parse_dollars(monthly) if monthly is not None else inf
-    spent = _read_month_spent(limit, now)
-    return replace(
-        cap,
-        hourly=parse_dollars(hourly) if hourly is not None else None,
-        nodes=nodes,
-        resources=convert_to_nano(resources or {}),
-        month=find_month(now, read_time_zone(spec.time_zone))[0] if spent >= most else "",
-        monthly=most if spent >= most else 0.0,
-        warn=mode == WARN,
-        window=str(window) if window is not None else "",
-    )
-
-
-def _read_month_spent(limit: SpendLimit, now: datetime) -> float:
-    """What the status says of this month; nothing where it speaks of another, or of none."""
-    month = limit.status.month
-    if month is None or month.of != find_month(now, read_time_zone(limit.spec.time_zone))[0]:
-        return 0.0
-    try:
-        return parse_dollars(month.spent)
-    except BadSpendLimit:
-        return 0.0
-
-
-# What there is
+__all__ = ["PoolSpend", "SpendExcess", "SpendRoom", "compute_spend", "sum_spend"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,9 +123,9 @@ class _SpendBook:
             return _NodeSpend("", name, price, price, False, terminating, capacity)
         if not claim.status.provider_id or labels.INSTANCE_TYPE not in views.read_labels(state):
             requirements = Requirements.from_expressions(claim.spec.requirements)
-            types = _list_possible_types(snapshot, pool, requirements)
+            types = list_possible_types(snapshot, pool, requirements)
             price = find_worst_price(types, requirements, snapshot)
-            largest = _find_largest(types) or capacity
+            largest = find_largest(types) or capacity
             return _NodeSpend(pool, name, price, price, True, terminating, largest)
         lines = bill_nodes((state,), self._prices).lines
         listed, effective = (lines[0].listed, lines[0].effective) if lines else (inf, inf)
@@ -274,145 +144,6 @@ def sum_spend(cap: SpendCap, spent: Mapping[str, PoolSpend]) -> PoolSpend:
         if cap.covers(pool) if pool else cap.unmanaged:
             total.add_pool(each)
     return total
-
-
-def _list_possible_types(snapshot: Snapshot, pool: str, requirements: Requirements) -> list[InstanceType]:
-    """What a NodeClaim could become: of its NodePool's catalogue, or of all where that is not known."""
-    own = [each for each in snapshot.pools if each.name == pool and each.catalog >= 0]
-    catalogs = [snapshot.list_types(each) for each in own] or list(snapshot.catalogs)
-    found = {each.name: each for types in reversed(catalogs) for each in types}
-    return [each for each in found.values() if _allows_type(requirements, each)]
-
-
-def _list_node_types(snapshot: Snapshot, node: PlannedNode) -> list[InstanceType]:
-    """The types that a planned node lists, in its order; of one that lists none, what it could become."""
-    if not node.instance_types:
-        return _list_possible_types(snapshot, node.pool, node.requirements)
-    pool = next((each for each in snapshot.pools if each.name == node.pool), None)
-    types = snapshot.list_types(pool) if pool is not None else ()
-    order = {name: at for at, name in enumerate(node.instance_types)}
-    return sorted((each for each in types if each.name in order), key=lambda each: order[each.name])
-
-
-def _allows_type(requirements: Requirements, each: InstanceType) -> bool:
-    if each.name not in requirements[labels.INSTANCE_TYPE]:
-        return False
-    known = each.requirements.by_key
-    return all(bool(values & known[key]) for key, values in requirements.by_key.items() if key in known)
-
-
-def _find_largest(types: Iterable[InstanceType]) -> Nano:
-    """Of each resource the most that any of these types has; itself one node."""
-    found: Nano = {}
-    for each in types:
-        for name, amount in convert_to_nano(each.capacity).items():
-            found[name] = max(amount, found.get(name, 0))
-    return found | {labels.NODES: views.ONE_NODE} if found else found
-
-
-def find_worst_price(types: Iterable[InstanceType], requirements: Requirements, snapshot: Snapshot) -> float:
-    """The dearest offering that a launch by these requirements could end in; infinite if none is known.
-
-    Offerings that cannot be had now count: by the time of the launch they may be all there is.
-    """
-    known = snapshot.options.flavour.well_known
-    prices = [
-        offering.price
-        for each in types
-        for offering in each.offerings
-        if requirements.is_compatible(offering.requirements, known)
-    ]
-    return max(prices, default=inf)
-
-
-# What is to come
-
-
-@dataclass(frozen=True, slots=True)
-class PricedNode:
-    """A planned node, the dearest price its claim may be launched at, and the largest it may become."""
-
-    node: PlannedNode
-    price: float
-    capacity: Nano
-
-
-def price_node(snapshot: Snapshot, node: PlannedNode) -> PricedNode:
-    """The node with what it counts against limits until it is launched."""
-    requirements = node.ordered if node.instance_types else node.requirements
-    types = _list_node_types(snapshot, node)
-    return PricedNode(node, find_worst_price(types, requirements, snapshot), _find_largest(types))
-
-
-def narrow_node(
-    snapshot: Snapshot, node: PlannedNode, most: float = inf, least: int = LEAST_TYPES
-) -> PlannedNode:
-    """The node without types and capacity types that are much dearer than expected, or dearer than `most`.
-
-    The `least` cheapest types stay, and as many as minValues asks for; what is expected always stays.
-    """
-    if isinf(node.price) or not node.instance_types:
-        return node
-    dearest = max(node.price, most if isfinite(most) else node.price * DEAREST) + DUST
-    types = _list_node_types(snapshot, node)
-    narrowed = replace(node, capacity_types=_narrow_capacity_types(snapshot, node, types, dearest))
-    ordered = narrowed.ordered
-    prices = [find_cheapest_price(each, ordered, snapshot) for each in types]
-    wanted = {at for at, price in enumerate(prices) if price <= dearest}
-    order = sorted(range(len(types)), key=lambda at: (prices[at], at))
-    for at in order:
-        kept = [types[each] for each in sorted(wanted)]
-        if len(kept) >= least and check_min_values(kept, node.requirements).met:
-            break
-        wanted.add(at)
-    return replace(narrowed, instance_types=tuple(types[at].name for at in sorted(wanted)))
-
-
-def narrow_template(snapshot: Snapshot, node: PlannedNode) -> PlannedNode:
-    """A node as its NodePool's template has it, without what is far dearer than the cheapest."""
-    types = _list_possible_types(snapshot, node.pool, node.requirements)
-    prices = {each.name: find_cheapest_price(each, node.requirements, snapshot) for each in types}
-    order = sorted((name for name, price in prices.items() if isfinite(price)), key=lambda n: (prices[n], n))
-    if not order:
-        return node
-    known = node.requirements[labels.CAPACITY_TYPE]
-    sold = {deal.capacity_type for each in types for deal in each.offerings if deal.available}
-    bought = replace(
-        node,
-        instance_types=tuple(order),
-        capacity_types=tuple(sorted(name for name in sold if name in known)),
-        price=prices[order[0]],
-    )
-    return replace(node, requirements=narrow_node(snapshot, bought).ordered)
-
-
-def _narrow_capacity_types(
-    snapshot: Snapshot, node: PlannedNode, types: Sequence[InstanceType], dearest: float
-) -> tuple[str, ...]:
-    """The capacity types in which one of these instance types costs no more than this."""
-    least = node.requirements[labels.CAPACITY_TYPE].min_values or 1
-    if len(node.capacity_types) <= least:
-        return node.capacity_types
-    prices: dict[str, float] = {}
-    for name in node.capacity_types:
-        wanted = replace(node, capacity_types=(name,)).ordered
-        prices[name] = min((find_cheapest_price(each, wanted, snapshot) for each in types), default=inf)
-    order = sorted(prices, key=lambda name: (name != node.capacity_type, prices[name]))
-    kept = {name for at, name in enumerate(order) if at < least or prices[name] <= dearest}
-    return tuple(sorted(kept))
-
-
-def find_cheapest_price(each: InstanceType, requirements: Requirements, snapshot: Snapshot) -> float:
-    """The cheapest offering of a type that can be had by these requirements."""
-    known = snapshot.options.flavour.well_known
-    return min(
-        (
-            offering.price
-            for offering in each.offerings
-            if offering.available and requirements.is_compatible(offering.requirements, known)
-        ),
-        default=inf,
-    )
 
 
 @dataclass(frozen=True, slots=True)

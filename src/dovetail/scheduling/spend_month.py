@@ -17,7 +17,7 @@ from dovetail.api.spend_limit import find_month
 from dovetail.scheduling.fleet_cost import compute_fleet_floor
 from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.snapshot import Snapshot
-from dovetail.scheduling.spend import SpendCap
+from dovetail.scheduling.spend_caps import SpendCap
 
 __all__ = ["MonthTally", "PaidTime", "advance_month", "compute_spend_floor", "project_month"]
 

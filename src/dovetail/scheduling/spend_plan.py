@@ -29,17 +29,9 @@ from dovetail.scheduling.model.snapshot import Snapshot, build_pools_and_catalog
 from dovetail.scheduling.postprocess import apply_plan
 from dovetail.scheduling.sequential.results import build_plan
 from dovetail.scheduling.sequential.scheduler import SequentialScheduler
-from dovetail.scheduling.spend import (
-    LEAST_TYPES,
-    PoolSpend,
-    PricedNode,
-    SpendCap,
-    SpendExcess,
-    SpendRoom,
-    compute_spend,
-    narrow_node,
-    price_node,
-)
+from dovetail.scheduling.spend import PoolSpend, SpendExcess, SpendRoom, compute_spend
+from dovetail.scheduling.spend_caps import SpendCap
+from dovetail.scheduling.spend_prices import LEAST_TYPES, PricedNode, narrow_node, price_node
 
 __all__ = ["limit_plan", "read_priority"]
 

@@ -8,7 +8,8 @@ from dovetail.api.meta import Record
 from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.plan import Plan
 from dovetail.scheduling.model.snapshot import Snapshot
-from dovetail.scheduling.spend import SpendCap, compute_spend, sum_spend
+from dovetail.scheduling.spend import compute_spend, sum_spend
+from dovetail.scheduling.spend_caps import SpendCap
 
 __all__ = ["SpendLine", "build_spend_report"]
 

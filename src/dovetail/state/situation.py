@@ -11,7 +11,7 @@ from dovetail.disruption.policy import add_default_annotations, read_default_ann
 from dovetail.disruption.situation import Situation
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.snapshot import Snapshot, StateNode
-from dovetail.scheduling.spend import build_caps
+from dovetail.scheduling.spend_caps import build_caps
 from dovetail.settings import Settings
 
 __all__ = ["build_situation"]

@@ -10,7 +10,7 @@ import pytest
 from dovetail.app.cluster_source import SeenCluster
 from dovetail.app.snapshot_file import encode_snapshot
 from dovetail.disruption.situation import Situation
-from dovetail.scheduling.spend import SpendCap
+from dovetail.scheduling.spend_caps import SpendCap
 from support.builders import nodepool, pod
 from support.commands import dovetail
 from support.worlds import World, instance_type

@@ -29,7 +29,7 @@ from dovetail.disruption.simulation.simulate import build_remaining_input
 from dovetail.disruption.situation import DisruptionHold, Situation
 from dovetail.runtime.worker_transfer import ParcelSender, serve_parcel
 from dovetail.scheduling.model.state_node import read_provider_id
-from dovetail.scheduling.spend import SpendCap
+from dovetail.scheduling.spend_caps import SpendCap
 from dovetail.zonal.model.gates import read_zone_gates
 from support.builders import NOW, condition, owner, pod
 from support.commands import dovetail as command_line

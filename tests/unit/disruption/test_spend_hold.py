@@ -13,7 +13,7 @@ from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.methods.consolidation import choose_single_node
 from dovetail.disruption.methods.drift import choose_drift
 from dovetail.scheduling.model.instance_types import InstanceType
-from dovetail.scheduling.spend import SpendCap
+from dovetail.scheduling.spend_caps import SpendCap
 from support.builders import NOW, pod
 from support.disruption import machine, pool, scene, state
 

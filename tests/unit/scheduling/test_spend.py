@@ -28,7 +28,9 @@ from dovetail.scheduling.model.plan import NodeClaimOptions, Plan, PlannedNode
 from dovetail.scheduling.model.reasons import Reason
 from dovetail.scheduling.model.requirements import Requirements
 from dovetail.scheduling.model.snapshot import Snapshot, StateNode
-from dovetail.scheduling.spend import build_caps, compute_spend, narrow_node, price_node, sum_spend
+from dovetail.scheduling.spend import compute_spend, sum_spend
+from dovetail.scheduling.spend_caps import build_caps
+from dovetail.scheduling.spend_prices import narrow_node, price_node
 from dovetail.scheduling.verify import verify_plan
 from support.builders import NOW, amounts, nodepool, pod, requirement
 from support.worlds import Z1, Z2, World, instance_type, offering, running

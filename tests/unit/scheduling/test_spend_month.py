@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from dovetail.api.pod import Pod
 from dovetail.scheduling.model.instance_types import InstanceType
-from dovetail.scheduling.spend import SpendCap
+from dovetail.scheduling.spend_caps import SpendCap
 from dovetail.scheduling.spend_month import (
     MonthTally,
     PaidTime,
