@@ -310,7 +310,9 @@ def _declare() -> None:
     clock = VirtualClock()
     gates = FeatureGates(node_overlay=True, static_capacity=True, capacity_buffer=True)
     transport = LocalTransport(ApiServer(clock, Random(0)))
-    made = Dovetail(Settings(feature_gates=gates), transport, clock=clock, chance=Random(0))
+    made = Dovetail(
+        Settings(feature_gates=gates, spend_limits=True), transport, clock=clock, chance=Random(0)
+    )
     NodeGauges(made.cluster, labels.AWS, clock)
     kinds: tuple[tuple[type[Object], tuple[str, ...]], ...] = (
         (NodeClaim, (labels.EC2_NODECLASS, labels.NODEPOOL)),

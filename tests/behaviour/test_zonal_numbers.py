@@ -11,6 +11,7 @@ from dovetail.api.crds import build_zonal_manifest
 from dovetail.runtime.metrics import render_exposition
 from dovetail.settings import read_settings
 from dovetail.sim.aws.messaging.eventbridge import EventRule
+from dovetail.zonal import shift_metrics
 from dovetail.zonal.ingest.signals import SignalStore
 from dovetail.zonal.ingest.sns_endpoint import SnsEndpoint
 from support.aws import CLUSTER
@@ -100,6 +101,7 @@ async def forged(world: AwsWorld) -> int:
 
 @virtual
 async def test_every_number_of_the_design_is_shown_after_one_shift() -> None:
+    shift_metrics.PHASE.clear()  # other shifts of this process have left theirs
     async with world_of().running() as world:
         world.default()
         world.pods(3, cpu="1")
@@ -164,8 +166,6 @@ async def test_a_process_that_starts_in_the_midst_of_a_shift_shows_it() -> None:
 
 def _forget(name: str) -> None:
     """As in a process of its own, which has not shown anything yet."""
-    from dovetail.zonal import shift_metrics
-
     {"dovetail_zonal_shift_active": shift_metrics.ACTIVE, "dovetail_zonal_shift_phase": shift_metrics.PHASE}[
         name
     ].clear()

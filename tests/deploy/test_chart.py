@@ -24,6 +24,7 @@ SPECIAL = {
     "DECISION_LOG": "log",
     "RECORDING": "file:/somewhere",
     "DISRUPTION_RATE": "10/1h",
+    "NODE_EXTRA_HOURLY": "0.01/node",
     "SCHEDULER_CONFIG": "{}",
     "ZONAL_SHIFT_ENDPOINT_URL": "https://example.test",
     "ZONAL_SHIFT_TOPIC_ARN": "arn:aws:sns:us-west-2:111122223333:shifts",

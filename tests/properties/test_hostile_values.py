@@ -60,6 +60,7 @@ ELSEWHERE = {
     "Job": "in files alone; test_hostile_files.py",
     "Lease": "one object by name; tests/unit/runtime/test_leader.py",
     "PoolDocument": "a NodePool as it is written; tests/behaviour/test_zonal_bad_ones.py",
+    "SpendLimit": "test_hostile_spend_limits.py",
     "WrittenClass": "an EC2NodeClass as it is written; tests/behaviour/test_aws_validation.py",
     "ZoneShift": "test_hostile_files.py and tests/behaviour/test_zonal_bad_ones.py",
     "_Bare": "the metadata of any object",
