@@ -31,8 +31,9 @@ SERVICES = (
         "messaging.sns",
         "messaging.sqs",
         "s3",
+        "savings_plans",
     ),
-    *("ec2.fleet", "ec2.tagging", "ec2.types"),
+    *("ec2.fleet", "ec2.reserved_instances", "ec2.tagging", "ec2.types"),
 )
 ROLE_LASTS = 3600.0
 CALLS_KEPT = 100_000

@@ -12,6 +12,7 @@ from dovetail.sim.aws.ec2.instance_record import SimInstance
 from dovetail.sim.aws.ec2.instances import InstanceChange, SimInstances, schedule_event
 from dovetail.sim.aws.ec2.launch_targets import SimPlacementGroups, SimReservations
 from dovetail.sim.aws.ec2.network import Network
+from dovetail.sim.aws.ec2.reserved_instances import SimReservedInstances
 from dovetail.sim.aws.ec2.templates import SimLaunchTemplates
 from dovetail.sim.aws.ec2.types import SimPrices
 from dovetail.sim.aws.eks import Eks
@@ -20,6 +21,7 @@ from dovetail.sim.aws.iam.roles import Iam
 from dovetail.sim.aws.messaging.eventbridge import EventBuses, EventRule
 from dovetail.sim.aws.messaging.queues import SimQueue, SimQueues
 from dovetail.sim.aws.s3 import S3Buckets, S3Object
+from dovetail.sim.aws.savings_plans import SimSavingsPlans
 from dovetail.sim.aws.service import AwsWorld, Json, ServiceState
 from dovetail.sim.aws.zonal_shifts import ArcShifts
 
@@ -133,6 +135,8 @@ def _mail_date(when: datetime) -> str:
 
 
 S = TypeVar("S", bound=ServiceState)
+# Services that are the same in every region of an account.
+GLOBAL: tuple[type[ServiceState], ...] = (Iam, SimSavingsPlans)
 # As Karpenter's own stack calls it.
 QUEUE_TARGET = "KarpenterInterruptionQueueTarget"
 INTERRUPTIONS = {
@@ -166,7 +170,7 @@ class AwsControl:
 
     def get_state(self, kind: type[S]) -> S:
         """What a service of this account and region remembers, for a test to look at and to change."""
-        return self.world.get_state(kind, self.account, "" if kind is Iam else self._region)
+        return self.world.get_state(kind, self.account, "" if kind in GLOBAL else self._region)
 
     @property
     def network(self) -> Network:
@@ -191,6 +195,14 @@ class AwsControl:
     @property
     def reservations(self) -> SimReservations:
         return self.get_state(SimReservations)
+
+    @property
+    def reserved_instances(self) -> SimReservedInstances:
+        return self.get_state(SimReservedInstances)
+
+    @property
+    def savings_plans(self) -> SimSavingsPlans:
+        return self.get_state(SimSavingsPlans)
 
     @property
     def placement_groups(self) -> SimPlacementGroups:

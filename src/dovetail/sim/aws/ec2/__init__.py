@@ -4,6 +4,7 @@ types             instance types, their offerings and prices
 capacity          how many instances a pool of type, zone and capacity type has left, and quotas
 network           VPCs, subnets, security groups, network interfaces
 images            AMIs, and the SSM parameters that name them
+reserved_instances instances that are paid for in advance
 templates         launch templates
 launch_targets    capacity reservations and placement groups
 launch            what one launch asks for, with its template

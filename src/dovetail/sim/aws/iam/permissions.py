@@ -373,6 +373,14 @@ def _list_bus_needs(request: AwsRequest) -> Iterator[Need]:
         yield Need("events:PutEvents", bus if bus.startswith("arn:") else own)
 
 
+def _list_plan_needs(request: AwsRequest) -> Iterator[Need]:
+    """Savings Plans have one endpoint, in us-east-1, wherever they are asked for."""
+    resource = "*"
+    if named := request.get("savingsPlanId"):
+        resource = f"arn:aws:savingsplans::{request.account}:savingsplan/{named}"
+    yield Need(f"savingsplans:{request.operation}", resource, {"aws:RequestedRegion": "us-east-1"})
+
+
 SPECIAL: dict[tuple[str, str], Callable[[AwsRequest], Iterator[Need]]] = {
     ("ec2", "CreateFleet"): _create_fleet,
     ("ec2", "RunInstances"): _run_instances,
@@ -381,6 +389,8 @@ SPECIAL: dict[tuple[str, str], Callable[[AwsRequest], Iterator[Need]]] = {
     ("ec2", "TerminateInstances"): _list_terminate_needs,
     ("ec2", "CreateTags"): _create_tags,
     ("sns", "Publish"): _list_topic_needs,
+    ("savingsplans", "DescribeSavingsPlans"): _list_plan_needs,
+    ("savingsplans", "DescribeSavingsPlanRates"): _list_plan_needs,
     ("events", "PutEvents"): _list_bus_needs,
     **{
         ("s3", name): _list_bucket_needs
