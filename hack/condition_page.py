@@ -73,6 +73,13 @@ KINDS: dict[str, tuple[ReadinessRules, dict[str, str]]] = {
             "Achievable": "no proof says that the pods of its pools need a dearer fleet",
         },
     ),
+    "Commitment": (
+        conditions.ROOTLESS,
+        {
+            "Current": "it is in force, can be read and is paid in dollars",
+            "Full": "this cluster's part of it is used up, so that one more node pays the listed price",
+        },
+    ),
     "CapacityBuffer": (
         conditions.ROOTLESS,
         {

@@ -18,8 +18,9 @@ from dovetail.disruption.command import Command
 from dovetail.disruption.report import BlockedNodeReport, DisruptionReport
 from dovetail.history.ring import HistoryRing
 from dovetail.history.shadow import ShadowReport
-from dovetail.scheduling.bill import Bill, PriceList, bill_nodes
+from dovetail.scheduling.bill import Bill
 from dovetail.scheduling.explain import NearMiss
+from dovetail.scheduling.fleet_cost import bill_running_nodes
 from dovetail.scheduling.model import state_node as states
 from dovetail.scheduling.model.plan import Plan
 from dovetail.scheduling.model.resources import Nano, add_resources, compute_nano_requests
@@ -208,7 +209,7 @@ class Picture:
     @cached_property
     def bill(self) -> Bill:
         """What the nodes cost an hour, and which have no known price."""
-        return bill_nodes(self.snapshot.nodes, PriceList.from_snapshot(self.snapshot))
+        return bill_running_nodes(self.snapshot)
 
     @cached_property
     def requests(self) -> Mapping[str, Nano]:

@@ -31,7 +31,8 @@ from support.log_lines import Lines, log_lines
 Json = dict[str, Any]
 DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 SNOWBALLS, SHIFTS = "snowballs.dovetail.sh", "zoneshifts.dovetail.sh"
-LIMITS = "spendlimits.dovetail.sh"
+LIMITS, COMMITMENTS = "spendlimits.dovetail.sh", "commitments.dovetail.sh"
+COMMITMENTS = "commitments.dovetail.sh"
 FIVE_MINUTES = 300.0
 ROOT = Path(__file__).parents[2]
 
@@ -66,8 +67,8 @@ def names(text: str) -> set[str]:
 
 
 def test_zone_shifts_are_ours_and_nodepools_are_karpenters() -> None:
-    assert names(dovetail("crds", "--own").out) == {SHIFTS, LIMITS}
-    assert names(dovetail("crds").out).isdisjoint({SHIFTS, LIMITS})
+    assert names(dovetail("crds", "--own").out) == {SHIFTS, LIMITS, COMMITMENTS}
+    assert names(dovetail("crds").out).isdisjoint({SHIFTS, LIMITS, COMMITMENTS})
     assert crds.is_own_kind(ZoneShift)
     assert not crds.is_own_kind(Snowball)
     assert {each.record.KIND.group for each in manifest.OWN} == {"dovetail.sh"}
@@ -75,10 +76,11 @@ def test_zone_shifts_are_ours_and_nodepools_are_karpenters() -> None:
 
 @pytest.mark.usefixtures("one_more")
 def test_a_new_kind_is_one_line_for_the_command_the_folder_and_the_chart(tmp_path: Path) -> None:
-    assert names(dovetail("crds", "--own").out) == {SHIFTS, LIMITS, SNOWBALLS}
+    assert names(dovetail("crds", "--own").out) == {SHIFTS, LIMITS, COMMITMENTS, SNOWBALLS}
     ended = dovetail("crds", "--own", "--output-dir", str(tmp_path / "own"))
     assert (ended.code, ended.out) == (0, "")
     assert {each.name for each in (tmp_path / "own").iterdir()} == {
+        "dovetail.sh_commitments.yaml",
         "dovetail.sh_snowballs.yaml",
         "dovetail.sh_spendlimits.yaml",
         "dovetail.sh_zoneshifts.yaml",
@@ -89,6 +91,7 @@ def test_a_new_kind_is_one_line_for_the_command_the_folder_and_the_chart(tmp_pat
     finally:
         sys.path.remove(str(ROOT / "hack"))
     assert sorted(written) == [
+        "dovetail/files/own/dovetail.sh_commitments.yaml",
         "dovetail/files/own/dovetail.sh_snowballs.yaml",
         "dovetail/files/own/dovetail.sh_spendlimits.yaml",
         "dovetail/files/own/dovetail.sh_zoneshifts.yaml",

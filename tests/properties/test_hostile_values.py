@@ -51,6 +51,7 @@ def _name_of(document: dict[str, Any]) -> str:
 
 
 ELSEWHERE = {
+    "Commitment": "test_hostile_commitments.py",
     "ConfigMap": "one object by name; tests/behaviour/test_zonal_configured.py",
     "CronJob": "in files alone; test_hostile_files.py",
     "DnsService": "one object by name, at the start",

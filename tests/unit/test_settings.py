@@ -80,6 +80,7 @@ CORE: dict[str, tuple[str, Any]] = {
     "PREFERENCE_POLICY": ("--preference-policy", "Respect"),
     "SCHEDULER_CONFIG": ("--scheduler-config", SchedulerConfig()),
     "SPEND_LIMITS": ("--spend-limits", False),
+    "COMMITMENTS": ("--commitments", "Off"),
 }
 AWS: dict[str, tuple[str, Any]] = {
     "AMI_REFRESH_INTERVAL": ("--ami-refresh-interval", timedelta(minutes=1)),
@@ -221,6 +222,7 @@ OTHER: dict[str, tuple[str, Any]] = {
     "ZONAL_SHIFT_EVENTS_CA_FILE": ("/tls/ca.crt", "/tls/ca.crt"),
     "ZONAL_SHIFT_EVENTS_TOKEN_FILE": ("/token/token", "/token/token"),
     "SPEND_LIMITS": ("true", True),
+    "COMMITMENTS": ("Follow", "Follow"),
     "ZONAL_SHIFT_HONOUR_UNAPPLIED": ("true", True),
     "ZONAL_SHIFT_HTTPS_PORT": ("9443", 9443),
     "ZONAL_SHIFT_MIN_HEALTHY_ZONES": ("2", 2),

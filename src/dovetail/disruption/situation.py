@@ -143,6 +143,9 @@ def _list_parts(snapshot: Snapshot) -> Iterator[tuple[object, Callable[[Any], by
     plain = (snapshot.catalogs, snapshot.namespaces, snapshot.workloads, snapshot.devices, snapshot.set_aside)
     for part in plain:
         yield part, encode_part
+    if snapshot.commitments:
+        yield snapshot.commitments, encode_part
+        yield snapshot.open_commitments, encode_part
     for pods in (snapshot.pods, snapshot.moving, snapshot.virtual, snapshot.daemons):
         yield pods, _name_pods
     yield snapshot.budgets, _name_objects

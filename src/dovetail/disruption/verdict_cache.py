@@ -44,8 +44,11 @@ __all__ = ["UnchangedCheck", "VerdictCache", "recall_verdict"]
 FEW = 10
 # Sizes of pods that are remembered as one; there are seldom more than some dozens.
 SIZES = 10_000
-# Budgets of pods decide which pods move, and those are compared one by one.
-_COMPARED = tuple(each.name for each in fields(Snapshot) if each.name not in ("nodes", "options", "budgets"))
+# Budgets of pods decide which pods move, and those are compared one by one. What commitments pay for values
+# a command once it is found; where that changes what can be bought, the catalogues say so.
+_COMPARED = tuple(
+    each.name for each in fields(Snapshot) if each.name not in ("nodes", "options", "budgets", "commitments")
+)
 _REASONS = tuple(dict.fromkeys(method.reason for method in (EMPTY, DRIFTED, MULTI)))
 
 

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import fsum, isfinite, isinf
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+from msgspec.structs import replace
 
 from dovetail.api import labels
 from dovetail.api.meta import Record
+from dovetail.scheduling.commitments import NO_COMMITMENTS, CommitmentUse, Ledger, UsageKind, UsageLine
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.instance_types import InstanceType, Offering, PriceParts
 from dovetail.scheduling.model.snapshot import Snapshot, StateNode
@@ -24,6 +27,7 @@ __all__ = [
     "PriceList",
     "bill_nodes",
     "find_running_price",
+    "find_usage",
     "sum_known_prices",
     "sum_prices",
 ]
@@ -61,7 +65,7 @@ class BillLine(Record, frozen=True):
     capacity_type: str
     listed: float
     effective: float
-    # The commitment that has paid the difference.
+    # The commitments that have paid the difference, with commas between.
     covered_by: str = ""
     # It is being deleted, and paid for until its instance is gone.
     terminating: bool = False
@@ -87,11 +91,18 @@ class Bill(Record, frozen=True):
     unpriced: tuple[str, ...] = ()
     committed: float = 0.0
     unused: float = 0.0
+    # What is used of each commitment, by name.
+    commitments: tuple[CommitmentUse, ...] = ()
 
     @property
     def total(self) -> float:
         """Dollars an hour."""
         return self.committed + fsum(line.effective for line in self.lines)
+
+    @property
+    def listed(self) -> float:
+        """Dollars an hour by the price list, as if nothing were committed."""
+        return fsum(line.listed for line in self.lines)
 
     @property
     def extras(self) -> float:
@@ -130,7 +141,7 @@ class PriceList:
     def find_price(self, pool: str, known: Mapping[str, str]) -> float | None:
         """Dollars an hour of a node with these labels, whether or not more can be had; None if unknown."""
         found = self.find_offering(pool, known)
-        return None if found is None else found.price
+        return None if found is None else found.listed_price
 
     def find_offering(self, pool: str, known: Mapping[str, str]) -> Offering | None:
         """The offering that a node with these labels was bought by; None if its price is unknown."""
@@ -175,53 +186,101 @@ def _is_of(offering: Offering, known: Mapping[str, str]) -> bool:
     return all(known[key] in values for key, values in offering.requirements.by_key.items() if key in known)
 
 
-def bill_nodes(nodes: Iterable[StateNode], prices: PriceList) -> Bill:
-    """The bill of all nodes among these that a NodeClaim ordered."""
-    return _add_up(_bill_node(state, prices) for state in nodes if views.is_managed(state))
+def bill_nodes(nodes: Iterable[StateNode], prices: PriceList, ledger: Ledger = NO_COMMITMENTS) -> Bill:
+    """The bill of all nodes among these that a NodeClaim ordered, after what the ledger has paid."""
+    return _add_up((_bill_node(state, prices) for state in nodes if views.is_managed(state)), ledger)
 
 
-def _bill_node(state: StateNode, prices: PriceList) -> BillLine | str:
-    """A node's line, or its name where nobody knows its price."""
+class _BilledNode(NamedTuple):
+    """A node's line, or its name where nobody knows its price; and what it is to commitments, if anything."""
+
+    line: BillLine | str
+    usage: UsageKind | None = None
+
+
+def _bill_node(state: StateNode, prices: PriceList) -> _BilledNode:
     known, pool = views.read_labels(state), views.read_pool_name(state)
     bought = prices.find_offering(pool, known)
     if bought is None:
-        return views.read_name(state)
-    parts = bought.parts or _NO_PARTS
-    return BillLine(
+        return _BilledNode(views.read_name(state))
+    parts, listed = bought.parts or _NO_PARTS, bought.listed_price
+    line = BillLine(
         node=views.read_name(state),
         pool=pool,
         instance_type=known.get(labels.INSTANCE_TYPE, ""),
         zone=known.get(labels.ZONE, ""),
         capacity_type=known.get(labels.CAPACITY_TYPE, ""),
-        listed=bought.price,
-        effective=bought.price,
+        listed=listed,
+        effective=listed,
         terminating=views.is_deleting(state),
         volumes=parts.volumes,
         address=parts.address,
         added=parts.added,
         estimated=bought.price_estimated,
     )
+    return _BilledNode(line, find_usage(line.instance_type, bought, known))
 
 
-def _add_up(entries: Iterable[BillLine | str]) -> Bill:
+def find_usage(instance_type: str, bought: Offering, known: Mapping[str, str]) -> UsageKind | None:
+    """What commitments see of an instance with these labels; None if none of them could pay for it.
+
+    Spot is never covered, nor is what a NodeOverlay prices or what runs on hardware of its own.
+    """
+    if bought.capacity_type != labels.ON_DEMAND or bought.price_overlaid:
+        return None
+    price = bought.listed_price - (bought.parts.extras if bought.parts is not None else 0.0)
+    if price <= 0 or known.get(labels.INSTANCE_TENANCY, "default") != "default":
+        return None
+    return UsageKind(instance_type, bought.zone, price, known.get(labels.OS) == "windows")
+
+
+def _add_up(entries: Iterable[_BilledNode], ledger: Ledger) -> Bill:
     lines: list[BillLine] = []
     unpriced: list[str] = []
-    for entry in entries:
-        if isinstance(entry, str):
-            unpriced.append(entry)
-        else:
-            lines.append(entry)
-    return Bill(tuple(lines), tuple(unpriced))
+    usage: list[UsageLine] = []
+    for line, kind in entries:
+        if isinstance(line, str):
+            unpriced.append(line)
+            continue
+        lines.append(line)
+        if kind is not None:
+            usage.append(UsageLine(line.node, kind))
+    if not ledger:
+        return Bill(lines=tuple(lines), unpriced=tuple(unpriced))
+    return _apply_ledger(lines, unpriced, usage, ledger)
+
+
+def _apply_ledger(
+    lines: Iterable[BillLine], unpriced: Iterable[str], usage: Sequence[UsageLine], ledger: Ledger
+) -> Bill:
+    covers, found = ledger.apply_nodes(usage)
+    prices = {node: kind.price for node, kind in usage}
+
+    def cover(line: BillLine) -> BillLine:
+        paid = covers.get(line.node)
+        if paid is None:
+            return line
+        left = line.listed - paid.share * prices[line.node]
+        return replace(line, effective=left, covered_by=",".join(paid.by))
+
+    return Bill(
+        lines=tuple(map(cover, lines)),
+        unpriced=tuple(unpriced),
+        committed=ledger.committed,
+        unused=fsum(each.unused for each in found.uses),
+        commitments=found.uses,
+    )
 
 
 class BillBook:
     """The bill of a cluster that is looked at again and again: only nodes that changed are priced anew."""
 
     def __init__(self) -> None:
-        self._entries: dict[int, tuple[StateNode, BillLine | str]] = {}
+        self._entries: dict[int, tuple[StateNode, _BilledNode]] = {}
         self._catalogs: tuple[tuple[InstanceType, ...], ...] = ()
         self._pools: dict[str, int] = {}
         self._prices = PriceList((), {})
+        self._ledger = NO_COMMITMENTS
 
     def bill_snapshot(self, snapshot: Snapshot) -> Bill:
         """The bill of what a snapshot holds."""
@@ -229,7 +288,9 @@ class BillBook:
         if pools != self._pools or snapshot.catalogs != self._catalogs:  # mostly the very same objects
             self._catalogs, self._pools = snapshot.catalogs, pools
             self._prices, self._entries = PriceList.from_snapshot(snapshot), {}
-        known, entries = self._entries, dict[int, tuple[StateNode, BillLine | str]]()
+        if snapshot.commitments != self._ledger.terms:
+            self._ledger = Ledger(snapshot.commitments)
+        known, entries = self._entries, dict[int, tuple[StateNode, _BilledNode]]()
         for state in snapshot.nodes:
             if not views.is_managed(state):
                 continue
@@ -237,4 +298,4 @@ class BillBook:
             entry = known.get(id(state))
             entries[id(state)] = entry or (state, _bill_node(state, self._prices))
         self._entries = entries
-        return _add_up(entry for _, entry in entries.values())
+        return _add_up((entry for _, entry in entries.values()), self._ledger)

@@ -12,6 +12,7 @@ from dovetail.api import labels, predicates
 from dovetail.api.hashes import NODEPOOL_HASH_VERSION, hash_nodepool
 from dovetail.api.pod import Pod
 from dovetail.scheduling.bill import Bill, PriceList, bill_nodes
+from dovetail.scheduling.commitments import Ledger
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.instance_types import InstanceType
@@ -40,7 +41,7 @@ def bill_running_nodes(snapshot: Snapshot, without: Iterable[str] = ()) -> Bill:
     """The bill of the nodes that were ordered, but for those of these names."""
     gone = frozenset(without)
     staying = (each for each in snapshot.nodes if views.read_name(each) not in gone)
-    return bill_nodes(staying, PriceList.from_snapshot(snapshot))
+    return bill_nodes(staying, PriceList.from_snapshot(snapshot), Ledger(snapshot.commitments))
 
 
 def compute_fleet_floor(

@@ -78,6 +78,12 @@ class Settings:
     batch_max_duration: timedelta = _set(
         value_kinds.WINDOW, "10s", "close a batch of pending pods after this long at the latest"
     )
+    commitments: str = _set(
+        value_kinds.one_of("Off", "Show", "Follow"),
+        "Off",
+        "count savings plans and reserved instances that Commitments tell of: not at all, to show what they "
+        "pay for, or to buy and consolidate by what is left to pay",
+    )
     consolidate_many: bool = _set(
         value_kinds.BOOLEAN,
         "false",
@@ -422,6 +428,7 @@ BY_FLAG = {setting.flag: setting for setting in SETTINGS}
 # What plans, commands and verdicts depend on. Files of snapshots and the leader's lease carry these by name.
 DECIDING = (
     "ASSUME_REGION_PRICES",
+    "COMMITMENTS",
     "CONSOLIDATE_MANY",
     "CONSOLIDATION_MAX_PAYBACK",
     "CONSOLIDATION_MIN_SAVING",

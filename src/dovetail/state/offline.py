@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from dovetail.api import codec, core, nodeclass, predicates
 from dovetail.api.bad_items import reason_of
 from dovetail.api.buffers import CapacityBuffer
+from dovetail.api.commitment import Commitment
 from dovetail.api.core import Node
 from dovetail.api.hashes import hash_nodeclass
 from dovetail.api.labels import NAMESPACE_NAME
@@ -93,6 +94,7 @@ KINDS: Mapping[tuple[str, str], type[Object]] = {
         core.PersistentVolumeClaim,
         core.StorageClass,
         core.CSINode,
+        Commitment,
         SpendLimit,
         ZoneShift,
     )

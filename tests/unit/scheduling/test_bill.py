@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from dovetail.scheduling import bill as bills
-from dovetail.scheduling.bill import Bill, BillBook, BillLine, PriceList, bill_nodes
+from dovetail.scheduling.bill import Bill, BillBook, PriceList, bill_nodes
 from dovetail.scheduling.cost_split import IDLE, CostShare, split_bill
 from dovetail.scheduling.model import state_node
 from dovetail.scheduling.model.instance_types import Overhead
@@ -60,7 +60,7 @@ def test_only_nodes_that_changed_are_priced_anew(monkeypatch: pytest.MonkeyPatch
     priced: list[str] = []
     original = bills._bill_node
 
-    def count(each: StateNode, prices: PriceList) -> BillLine | str:
+    def count(each: StateNode, prices: PriceList) -> bills._BilledNode:
         priced.append(state_node.read_name(each))
         return original(each, prices)
 

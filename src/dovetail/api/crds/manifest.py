@@ -12,6 +12,7 @@ from typing import Any, Union, get_args, get_origin
 
 import msgspec
 
+from dovetail.api.crds.commitment import COMMITMENT
 from dovetail.api.crds.definition import CrdDefinition, FieldSchema, PrinterColumn
 from dovetail.api.crds.nodeclaim import NODECLAIM
 from dovetail.api.crds.nodepool import NODEPOOL
@@ -116,7 +117,7 @@ def _node_at(root: dict[str, Any], path: str) -> dict[str, Any]:
 _CORE = (NODEPOOL, NODECLAIM, NODEOVERLAY, CAPACITYBUFFER)
 # The kinds of our own, which Karpenter does not have. Each is optional: one that is not installed has no
 # objects. A new one is a line here, followed by `make crds chart docs`.
-OWN: tuple[CrdDefinition, ...] = (ZONESHIFT, SPENDLIMIT)
+OWN: tuple[CrdDefinition, ...] = (ZONESHIFT, SPENDLIMIT, COMMITMENT)
 
 
 def list_definitions(provider: str) -> tuple[CrdDefinition, ...]:

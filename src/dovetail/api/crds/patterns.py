@@ -23,6 +23,7 @@ LABEL_VALUE = r"^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$"
 PRICE = r"^\d+(\.\d+)?$"
 DOLLARS = r"^[0-9]{1,9}(\.[0-9]{1,6})?$"
 PERCENTAGE = r"^[0-9]{1,3}%$"
+CURRENCY = r"^[A-Z]{3}$"
 PRICE_ADJUSTMENT = r"^(([+-]{1}(\d*\.?\d+))|(\+{1}\d*\.?\d+%)|(^(-\d{1,2}(\.\d+)?%)$)|(-100%))$"
 # Karpenter: 18Ti, 19Ti, 28Ti and so on are refused, and a bare `Ti` or `T` is let through.
 VOLUME_SIZE = (
@@ -53,6 +54,7 @@ MEANING = {
     PRICE: "a price such as 0.25",
     DOLLARS: 'an amount; write dollars such as "40.00"',
     PERCENTAGE: 'a percentage such as "10%"',
+    CURRENCY: "three capital letters such as USD",
     PRICE_ADJUSTMENT: "a signed amount such as +0.5, or a signed percentage from -100% such as -10%",
     VOLUME_SIZE: "a volume size such as 100Gi, at most 59000Gi, 64000G, 58Ti or 64T",
     EVICTION_THRESHOLD: "a percentage up to 100% or an amount such as 500Mi",

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from dovetail.api import labels
+from dovetail.api.commitment import Commitment, find_commitment_problems
 from dovetail.api.crds import (
     PROVIDER_APIS,
     AdmissionRule,
@@ -180,7 +181,7 @@ def _is_object_name(name: Any) -> bool:
 def _check_runtime(
     document: Mapping[str, Any], definition: CrdDefinition, provider: str
 ) -> tuple[Complaint, ...]:
-    if definition.record not in (NodePool, NodeOverlay, SpendLimit):
+    if definition.record not in (NodePool, NodeOverlay, SpendLimit, Commitment):
         return ()
     try:
         record = msgspec.convert(
@@ -192,6 +193,10 @@ def _check_runtime(
         return runtime_complaints(record, find_provider_api(provider).labels)
     if isinstance(record, SpendLimit):
         return tuple(Complaint(path, why, "spend-limit") for path, why in find_spend_problems(record.spec))
+    if isinstance(record, Commitment):
+        return tuple(
+            Complaint(path, why, "commitment") for path, why in find_commitment_problems(record.spec)
+        )
     assert isinstance(record, NodeOverlay)  # the only other record let through above
     return runtime_complaints_overlay(record, find_provider_api(provider).labels)
 

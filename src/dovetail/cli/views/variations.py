@@ -28,6 +28,7 @@ KINDS = (
     "CapacityBuffer",
     "PodDisruptionBudget",
     "Deployment",
+    "Commitment",
     "SpendLimit",
 )
 _GROUP = re.compile(r"[A-Za-z][\w.-]*")

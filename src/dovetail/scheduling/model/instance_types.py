@@ -88,6 +88,8 @@ class Offering(Record, frozen=True):
     parts: PriceParts | None = None
     # Nobody sells at this price: it stands for one that is not known.
     price_estimated: bool = False
+    # What the price list says, while a commitment has paid for such an instance.
+    listed: float | None = None
 
     @property
     def zone(self) -> str:
@@ -100,6 +102,11 @@ class Offering(Record, frozen=True):
     @property
     def reserved(self) -> bool:
         return self.capacity_type == RESERVED
+
+    @property
+    def listed_price(self) -> float:
+        """All that a node bought by it costs by the price list, whatever is committed."""
+        return self.price if self.listed is None else self.listed
 
     @property
     def instance_price(self) -> float:

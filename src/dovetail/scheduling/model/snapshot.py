@@ -24,6 +24,7 @@ from dovetail.api.meta import LabelSelector, Record
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod, TopologySpreadConstraint
+from dovetail.scheduling.commitment_terms import CommitmentTerms
 from dovetail.scheduling.model.device_objects import DeviceState
 from dovetail.scheduling.model.instance_types import MOST_TYPES, InstanceType
 
@@ -63,6 +64,8 @@ class SchedulingOptions(Record, frozen=True):
     unsupported_provisioners: frozenset[str] = frozenset()
     unsupported_volume_keys: frozenset[str] = frozenset()
     default_termination_grace_period: str | None = None
+    # Buy and consolidate by what commitments leave to pay.
+    follow_commitments: bool = False
 
 
 class SnapshotPool(Record, frozen=True):
@@ -121,6 +124,9 @@ class Snapshot(Record, frozen=True):
     options: SchedulingOptions = SchedulingOptions()
     # What was left out when the snapshot was taken, as it could not be read.
     set_aside: tuple[SetAside, ...] = ()
+    # What savings plans and reserved instances pay for, and the names of those that nodes are bought on.
+    commitments: tuple[CommitmentTerms, ...] = ()
+    open_commitments: tuple[str, ...] = ()
 
     def list_types(self, pool: SnapshotPool) -> tuple[InstanceType, ...]:
         """What the pool may buy; nothing when its instance types could not be listed."""

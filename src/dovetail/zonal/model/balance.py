@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 
 from dovetail.api import labels, predicates
-from dovetail.scheduling.bill import PriceList, bill_nodes
+from dovetail.scheduling.fleet_cost import bill_running_nodes
 from dovetail.scheduling.model.snapshot import Snapshot
 
 __all__ = ["ZoneBalance", "measure_balance"]
@@ -46,7 +46,7 @@ def measure_balance(snapshot: Snapshot) -> ZoneBalance:
             continue
         nodes[zone] += 1
         pods[zone] += sum(map(predicates.is_reschedulable, state.pods))
-    dollars = bill_nodes(snapshot.nodes, PriceList.from_snapshot(snapshot)).sum_by("zone")
+    dollars = bill_running_nodes(snapshot).sum_by("zone")
     return ZoneBalance(dict(nodes), dict(pods), dollars)
 
 
