@@ -40,10 +40,16 @@ class NodeWatch:
         self.came: list[tuple[datetime, str]] = []
         self.marked: list[tuple[datetime, str]] = []
         self.sets: dict[str, datetime] = {}
+        self._cordons: list[tuple[datetime, str, bool | None]] = []
         self._known = {
             each["metadata"]["name"] for each in world.api.list("nodeclaims.karpenter.sh") if self._zone(each)
         }
         world.server.store.on_commit(self._note, "nodeclaims.karpenter.sh", "replicasets.apps")
+        for node in world.api.list("nodes"):
+            self._note_cordon(node, gone=False)
+        world.server.store.on_commit(
+            lambda event: self._note_cordon(event.new.obj, gone=event.type == "DELETED"), "nodes"
+        )
 
     def _note(self, event: Any) -> None:
         obj, now = event.new.obj, self._clock.now()
@@ -58,6 +64,16 @@ class NodeWatch:
         reasons = {each["type"] for each in (obj.get("status") or {}).get("conditions") or ()}
         if zone and event.type != "DELETED" and "DisruptionReason" in reasons:
             self.marked.append((now, zone))
+
+    def _note_cordon(self, node: Any, *, gone: bool) -> None:
+        if self._zone(node) == ZONE:
+            cordoned = None if gone else bool(node["spec"].get("unschedulable"))
+            self._cordons.append((self._clock.now(), node["metadata"]["name"], cordoned))
+
+    def list_cordons(self, at: datetime) -> list[bool]:
+        """Whether each node of the zone was cordoned at a time."""
+        known = {name: cordoned for time, name, cordoned in self._cordons if time <= at}
+        return [cordoned for cordoned in known.values() if cordoned is not None]
 
     @staticmethod
     def _zone(claim: Any) -> str:
@@ -79,7 +95,7 @@ def build_story() -> Scenario:
     rollout = ScenarioEvent(at="95m", rollout=ScenarioRollout(workload="web"))
     return replace(
         story,
-        settings={"FEATURE_GATES": "NodeRepair=true"},
+        settings={"FEATURE_GATES": "NodeRepair=true", "ENABLE_DO_NOT_DISRUPT": "true"},
         pools=[replace(story.pools[0], consolidate_after="1m", budgets=[{"nodes": "100%"}])],
         workloads=[web, late],
         events=[shift, rollout],
@@ -113,6 +129,11 @@ def test_a_zonal_shift_and_a_rollout_happen_in_the_twin_at_the_same_time(tmp_pat
         assert ZONE not in elsewhere
         assert ZONE not in watch.list_zones("marked", began, ended)
         assert watch.list_zones("marked", began, ended), "nodes of other zones were consolidated meanwhile"
+        # Nothing is moved to a node that is there, either: each is cordoned, and released when all is over.
+        assert set(watch.list_cordons(began - 2 * LOOK)) == {False}
+        for share in (0.1, 0.5, 1.0):
+            assert set(watch.list_cordons(began + share * (ended - began))) == {True}
+        assert True not in watch.list_cordons(story.start + timedelta(minutes=109))
     rolled = [name for name, at in real[0].sets.items() if at >= story.start + ROLLED_OUT]
     assert rolled
     for name in rolled:

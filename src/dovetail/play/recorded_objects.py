@@ -20,10 +20,14 @@ from dovetail.api.meta import ABSENT_MAP, Object
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
+from dovetail.errors import BadInput
 from dovetail.history.demand import RecordedWorkload
 from dovetail.play.replay_meter import WORKLOAD
 from dovetail.scheduling.model.snapshot import StateNode
 from dovetail.sim.cluster.kubelet_status import build_node_status, build_running_status
+from dovetail.zonal.controller.node_protection import NodeChange, read_marks
+from dovetail.zonal.model.ledgers import parse_node_ledger
+from dovetail.zonal.model.nodes import release_node
 
 __all__ = [
     "build_budget",
@@ -121,10 +125,21 @@ def build_claim(claim: NodeClaim, node: str, pool_hash: str | None) -> Json:
     return document
 
 
+def _take_off_marks(node: Node) -> Node:
+    """The node without what a zonal shift put on it: nobody would take that off in a replay."""
+    try:
+        ledger = parse_node_ledger(node.annotations.get(labels.ZONE_LEDGER))
+    except BadInput:
+        return node  # nobody can tell what it was before
+    if ledger is None:
+        return node
+    return NodeChange(node, release_node(read_marks(node), ledger, ledger.shifts), "", "").after
+
+
 def build_node(state: StateNode, now: str, owner: Json | None) -> Json:
     """The Node with a simulated kubelet; with its NodeClaim as owner, or one that nobody manages."""
     assert state.node is not None
-    node: Node = state.node
+    node = _take_off_marks(state.node)
     taints = tuple(taint for taint in node.spec.taints if taint.key not in _MARKS)
     known = {**node.labels, labels.KWOK_NODE: "fake"} if owner is not None else dict(node.labels)
     about = replace(node.metadata, labels=known, annotations={**node.annotations, labels.KWOK_NODE: "fake"})

@@ -37,6 +37,7 @@ from dovetail.history.supply import BootTimes, ReclaimReader, RecordedReclaim, S
 from dovetail.play.kept_pods import KeptPods
 from dovetail.play.recorded_changes import apply_storage, apply_world_changes
 from dovetail.play.recorded_cloud import Assumption, RecordedCloud
+from dovetail.play.recorded_cordons import ZoneCordons
 from dovetail.play.recorded_objects import build_pod, build_replicaset, name_replicaset
 from dovetail.play.recorded_start import fill_world
 from dovetail.play.replay_meter import ReplayBill, ReplayMeter
@@ -241,6 +242,8 @@ class ReplayRun:
         self._take_supply(start.situation)
         self._shift_zones(start.at, start.situation)
         fill_world(self._started, start.situation, changes, self._pods, self.facts.works)
+        self._cordons = ZoneCordons(self._started)
+        self._cordons.follow_look(start.situation)
         self._tasks = [
             asyncio.create_task(world.manager.run()),
             asyncio.create_task(world.server.run()),
@@ -300,6 +303,7 @@ class ReplayRun:
         self._take_supply(look.situation)
         self._shift_zones(look.at, look.situation)
         apply_world_changes(self._started, look.situation)
+        self._cordons.follow_look(look.situation)
         for reclaim in look.reclaims:
             self.spot.reclaim_share(reclaim)
         self.spot.reclaim_unknown(look.at, self.hazard, self._reclaims.places | self.facts.places)

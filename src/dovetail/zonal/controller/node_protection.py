@@ -38,6 +38,7 @@ __all__ = [
     "count_protected_by_zone",
     "find_ready_since",
     "is_half_released",
+    "read_marks",
 ]
 
 READY_FOR = timedelta(seconds=60)
@@ -90,7 +91,7 @@ class NodeChange:
 
     def list_audits(self) -> list[Audit]:
         """What is written, field by field; where only our own note changes, that."""
-        before, after = _read_marks(self.node), self.marked.standing
+        before, after = read_marks(self.node), self.marked.standing
         reason, name = "released" if self.release else "protected", f"Node/{self.node.name}"
         found = [
             Audit(name, each, before.read_field(each), after.read_field(each), self.shift, reason)
@@ -175,13 +176,13 @@ class NodeProtection:
     def _sweep_node(self, node: Node, zone: str, desired: DesiredMarks) -> NodeChange | None:
         if zone not in desired.sweep or (self.options.managed_only and labels.NODEPOOL not in node.labels):
             return None
-        marked = sweep_node(_read_marks(node))
+        marked = sweep_node(read_marks(node))
         return None if marked is None else NodeChange(node, marked, zone, desired.sweep[zone])
 
     def _build_mark_change(
         self, node: Node, ledger: NodeLedger | None, zone: str, keys: frozenset[str], desired: DesiredMarks
     ) -> NodeChange | None:
-        now = _read_marks(node)
+        now = read_marks(node)
         marked = MarkedNode(now, ledger)
         for key in sorted(keys):
             marked = protect_node(
@@ -295,7 +296,8 @@ def find_ready_since(node: Node) -> datetime | None:
     return found.last_transition_time if found is not None and found.status == "True" else None
 
 
-def _read_marks(node: Node) -> NodeMarks:
+def read_marks(node: Node) -> NodeMarks:
+    """The fields of a node that a shift may touch, as they stand."""
     return NodeMarks(
         uid=node.uid,
         label=node.labels.get(labels.DO_NOT_DISRUPT),
