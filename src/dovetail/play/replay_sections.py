@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from dovetail.api.nodepool import NodePool
 from dovetail.history.demand import IN_VAIN, DemandReader
 from dovetail.history.paid import PaidMeter
-from dovetail.history.recording.reader import RecordedLook, RecordingReader
+from dovetail.history.recording.reader import RecordedLook, RecordingReader, RecordingSegment
 from dovetail.history.supply import BootTimes, ReclaimReader
 from dovetail.play.recorded_cloud import Assumption
 from dovetail.play.replay_meter import ReplayBill
@@ -94,12 +94,20 @@ class _OpenSection:
         self.demand.read_look(look.at, look.situation)
         self.last = look.at
 
+    def end_with(self, segment: RecordingSegment, until: datetime | None) -> None:
+        """Nothing differed from the last look until its segment ended, where that has its end."""
+        if segment.end is not None and not segment.torn:
+            ended = min(segment.end.ended, until or segment.end.ended)
+            self.meter.charge_until(ended)
+            self.last = max(self.last, ended)
+
     def build_bill(self) -> ReplayBill:
         paid = self.meter.bill()
         return ReplayBill(
             since=self.since,
             until=self.last,
             dollars=paid.dollars,
+            estimated=paid.estimated,
             node_hours=paid.node_hours,
             evictions=self.demand.evictions,
             pods_waited=self.demand.waited,
@@ -125,6 +133,7 @@ def survey_recording(
             found.stopped = True
             break
         if current is not None and _is_gap(reader, segment, current.last, look):
+            current.end_with(reader.segments[segment - 1], until)
             _end_section(found, current, works)
             found.gaps.append((current.last, look.at))
             current = None
@@ -140,6 +149,8 @@ def survey_recording(
         for pool in look.situation.snapshot.pools:
             found.pools[pool.name] = pool.nodepool
     if current is not None and last is not None:
+        if not found.stopped:
+            current.end_with(reader.segments[last.segment - 1], until)
         _end_section(found, current, works)
         for seen in current.demand.pods.values():
             created = seen.pod.metadata.creation_timestamp
