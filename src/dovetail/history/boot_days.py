@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from statistics import median
+
+from msgspec.structs import replace
 
 from dovetail.api.meta import Record
 from dovetail.disruption.situation import Situation
 from dovetail.history.supply import UNKNOWN_BOOT, BootTimes
 
-__all__ = ["BootDay", "BootDays"]
+__all__ = ["BootDay", "BootDays", "add_boots"]
 
 SLOWER, LEAST_SLOWER = 2.0, 60.0
 """Boot times are assumed wrongly that differ by this factor, and by so many seconds at least."""
@@ -34,6 +37,18 @@ class BootDay(Record, frozen=True):
             f"boot time: nodes took {_tell(self.real)} from launch to ready on {self.day}, and the model "
             f"assumed {_tell(self.assumed)}"
         )
+
+
+def add_boots(some: Iterable[BootDay], others: Iterable[BootDay]) -> tuple[BootDay, ...]:
+    """Days in their order; of one that was read in two parts the part with more nodes speaks for both."""
+    days = {each.day: each for each in some}
+    for each in others:
+        old = days.get(each.day)
+        if old is not None:
+            larger = each if each.nodes > old.nodes else old
+            each = replace(larger, nodes=old.nodes + each.nodes)
+        days[each.day] = each
+    return tuple(days[day] for day in sorted(days))
 
 
 class BootDays:

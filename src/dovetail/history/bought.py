@@ -184,6 +184,7 @@ class PurchaseTracker:
             node.instance_type = known[labels.INSTANCE_TYPE]
             node.capacity_type = known.get(labels.CAPACITY_TYPE, "")
             node.price = self._prices.find_price(node.pool, known)
+            node.estimated = self._prices.is_estimated(node.pool, known)
 
     def _find_nominated(self, purchase: _Purchase, pod: Pod) -> str | None:
         """The NodeClaim of the purchase that their event names for the pod; None when no event does."""

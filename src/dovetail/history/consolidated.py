@@ -25,6 +25,7 @@ from dovetail.history.difference import (
     DifferenceKind,
     DifferenceReason,
     describe_shapes,
+    format_price,
     group_shapes,
     name_planned,
 )
@@ -62,6 +63,7 @@ class _Wanted:
     price: float
     command: Command
     rate: float
+    estimated: bool = False
     due: timedelta = SETTLE
     began: datetime | None = None
     last: datetime | None = None
@@ -78,6 +80,7 @@ class _Gone:
     nodes: tuple[tuple[str, str, float], ...]
     pool: str
     blocked: BlockedNodeReport | None
+    estimated: bool = False
 
 
 class ConsolidationTracker:
@@ -201,14 +204,15 @@ class ConsolidationTracker:
         self.agreed += len(keys) - len(left)
         if not left:
             return
-        nodes = []
+        nodes, guessed = [], False
         for key in left:
             known = views.read_labels(states[key])
             price = self._prices.find_price(views.read_pool_name(states[key]), known)
+            guessed = guessed or self._prices.is_estimated(views.read_pool_name(states[key]), known)
             nodes.append((known.get(labels.INSTANCE_TYPE, ""), known.get(labels.CAPACITY_TYPE, ""), price))
         names = tuple(sorted(views.read_name(states[key]) for key in left))
         pool = ", ".join(sorted({views.read_pool_name(states[key]) for key in left}))
-        gone = _Gone(at, names, why, tuple(nodes), pool, blocked)
+        gone = _Gone(at, names, why, tuple(nodes), pool, blocked, guessed)
         self._went.append((gone, replacements))
 
     def _survey(self, at: datetime, situation: Situation) -> None:
@@ -241,6 +245,7 @@ class ConsolidationTracker:
                 candidate.price,
                 command,
                 rate,
+                self._prices.is_estimated(candidate.pool.name, candidate.labels),
                 SETTLE * (turn + 1),
             )
             return
@@ -272,7 +277,7 @@ def _describe_stayed(wanted: _Wanted, ended: str, reason: DifferenceReason | Non
         why=f"{command.method.reason} ({command.method.kind}): {command.saving}",
         their_reason=NO_REASON,
         our_reason=f"{command.method.reason} ({command.method.kind}): {command.saving}",
-        theirs=f"{wanted.name} stays ({wanted.theirs}, ${wanted.price:.4f}/h)",
+        theirs=f"{wanted.name} stays ({wanted.theirs}, {format_price(wanted.price, wanted.estimated)})",
         ours=f"it goes{beside}" + (f", and {describe_shapes(new)} comes" if new else ""),
         pool=wanted.pool,
         about=(wanted.name,),
@@ -284,6 +289,7 @@ def _describe_stayed(wanted: _Wanted, ended: str, reason: DifferenceReason | Non
         dollars=wanted.dollars,
         until=last if ended else None,
         ended=ended,
+        estimated=wanted.estimated or any(each.price_estimated for each in command.replacements),
     )
 
 
@@ -316,6 +322,7 @@ def _describe_went(gone: _Gone, made: Mapping[str, BoughtNode], at: datetime) ->
         hours=hours,
         dollars=saved * hours,
         until=gone.at + LATE if at >= gone.at + LATE else None,
+        estimated=gone.estimated or any(each.estimated for each in near),
     )
 
 

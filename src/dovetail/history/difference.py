@@ -19,6 +19,7 @@ __all__ = [
     "DifferenceSums",
     "NodeShape",
     "describe_shapes",
+    "format_price",
     "name_planned",
     "sum_differences",
 ]
@@ -70,6 +71,7 @@ class Difference(Record, frozen=True):
     while it lasted: an upper mark, as if each had been done alone. `about` names the nodes, or NodeClaims. Of
     a purchase, `attributed_by` says how its pods are known: by their autoscaler's event, or by the binding.
     `their_reason` and `our_reason` are what each side says of its own decision; `why` is where the two part.
+    `estimated` is set where a price stands for one that nobody knows.
     """
 
     kind: DifferenceKind
@@ -91,6 +93,7 @@ class Difference(Record, frozen=True):
     attributed_by: str = ""
     their_reason: str = ""
     our_reason: str = ""
+    estimated: bool = False
 
     @property
     def sentence(self) -> str:
@@ -115,6 +118,11 @@ def sum_differences(found: Iterable[Difference]) -> dict[str, DifferenceSums]:
         counts[kind] += 1
         dollars[kind] = dollars.get(kind, 0.0) + each.dollars
     return {kind: DifferenceSums(count=counts[kind], dollars=dollars[kind]) for kind in sorted(counts)}
+
+
+def format_price(dollars: float, estimated: bool) -> str:
+    """Dollars an hour, marked where they stand for a price that nobody knows."""
+    return f"{'~' if estimated else ''}${dollars:.4f}/h"
 
 
 def describe_shapes(shapes: Sequence[NodeShape]) -> str:

@@ -17,14 +17,15 @@ from dovetail.api.meta import Record
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.disruption.situation import Situation
 from dovetail.history.recording.reader import RecordedLook, RecordingGap
-from dovetail.scheduling.bill import find_running_price
+from dovetail.scheduling.bill import find_running_offering
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.snapshot import Snapshot, StateNode
 
-__all__ = ["PaidBill", "PaidHour", "PaidMeter", "RunningPrices", "integrate_paid"]
+__all__ = ["PaidBill", "PaidHour", "PaidMeter", "RunningPrices", "add_hours", "integrate_paid"]
 
 HOUR = timedelta(hours=1)
+_PriceKey = tuple[str, str, str, str]
 LATE_WORD = timedelta(minutes=10)
 """How long after a machine went its end may still be told."""
 
@@ -42,7 +43,7 @@ class PaidBill(Record, frozen=True):
     """What nodes cost from one look to another, hour by hour and by NodePool.
 
     `unpriced_hours` are those of nodes whose price was never known; they count as nothing. `gap_seconds` were
-    not watched, and nothing is counted for them.
+    not watched, and nothing is counted for them. `estimated` of the dollars are at estimated prices.
     """
 
     since: datetime | None = None
@@ -50,6 +51,7 @@ class PaidBill(Record, frozen=True):
     dollars: float = 0.0
     node_hours: float = 0.0
     unpriced_hours: float = 0.0
+    estimated: float = 0.0
     gap_seconds: float = 0.0
     by_pool: Mapping[str, float] = {}
     hours: tuple[PaidHour, ...] = ()
@@ -66,16 +68,47 @@ class PaidBill(Record, frozen=True):
             days.setdefault(f"{hour.began:%Y-%m-%d}", []).append(hour.dollars)
         return {day: fsum(found) for day, found in days.items()}
 
+    def add(self, after: PaidBill) -> PaidBill:
+        """This time and one that came after it together."""
+        names = sorted(self.by_pool.keys() | after.by_pool.keys())
+        hours = add_hours(self.hours, after.hours)
+        return PaidBill(
+            since=self.since or after.since,
+            until=after.until or self.until,
+            dollars=fsum(hour.dollars for hour in hours),
+            node_hours=fsum(hour.node_hours for hour in hours),
+            unpriced_hours=self.unpriced_hours + after.unpriced_hours,
+            estimated=self.estimated + after.estimated,
+            gap_seconds=self.gap_seconds + after.gap_seconds,
+            by_pool={name: self.by_pool.get(name, 0.0) + after.by_pool.get(name, 0.0) for name in names},
+            hours=hours,
+        )
+
+
+def add_hours(some: Iterable[PaidHour], others: Iterable[PaidHour]) -> tuple[PaidHour, ...]:
+    """Hours by the clock in their order; one that is on both sides is the sum of its parts."""
+    hours = {hour.began: hour for hour in some}
+    for hour in others:
+        old = hours.get(hour.began, PaidHour(began=hour.began))
+        hours[hour.began] = PaidHour(
+            began=hour.began,
+            dollars=old.dollars + hour.dollars,
+            node_hours=old.node_hours + hour.node_hours,
+            watched_seconds=old.watched_seconds + hour.watched_seconds,
+        )
+    return tuple(hours[began] for began in sorted(hours))
+
 
 class RunningPrices:
     """What nodes of a snapshot cost; a price that the catalogue no longer tells stays what it was."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, str, str, str], float] = {}
+        self._known: dict[_PriceKey, float] = {}
+        self._estimated: set[_PriceKey] = set()
         self._catalogs: tuple[tuple[InstanceType, ...], ...] = ()
         self._by_name: tuple[dict[str, InstanceType], ...] = ()
         self._pools: dict[str, int] = {}
-        self._fresh: set[tuple[str, str, str, str]] = set()
+        self._fresh: set[_PriceKey] = set()
 
     def read_snapshot(self, snapshot: Snapshot) -> None:
         """Take the prices of this snapshot from now on."""
@@ -87,14 +120,25 @@ class RunningPrices:
 
     def find_price(self, pool: str, known: Mapping[str, str]) -> float:
         """Dollars an hour of a node of the pool with these labels; 0 when nobody ever said."""
-        kind, zone = known.get(labels.INSTANCE_TYPE, ""), known.get(labels.ZONE, "")
-        key = pool, kind, zone, known.get(labels.CAPACITY_TYPE, "")
+        key = _build_price_key(pool, known)
         if key not in self._fresh:
             self._fresh.add(key)
-            price = find_running_price(known, self._find_type(pool, kind)) or 0.0
+            kind = known.get(labels.INSTANCE_TYPE, "")
+            sold = find_running_offering(known, self._find_type(pool, kind))
+            price = sold.price if sold is not None else 0.0
             if price > 0 or key not in self._known:
                 self._known[key] = price
+                (
+                    self._estimated.add
+                    if sold is not None and sold.price_estimated
+                    else self._estimated.discard
+                )(key)
         return self._known[key]
+
+    def is_estimated(self, pool: str, known: Mapping[str, str]) -> bool:
+        """Whether the price of such a node stands for one that nobody knows."""
+        self.find_price(pool, known)
+        return _build_price_key(pool, known) in self._estimated
 
     def _find_type(self, pool: str, kind: str) -> InstanceType | None:
         """The type as its NodePool has it; of a NodePool that is gone, as any other has it."""
@@ -102,6 +146,11 @@ class RunningPrices:
         if own >= 0 and kind in self._by_name[own]:
             return self._by_name[own][kind]
         return next((types[kind] for types in self._by_name if kind in types), None)
+
+
+def _build_price_key(pool: str, known: Mapping[str, str]) -> _PriceKey:
+    place = known.get(labels.INSTANCE_TYPE, ""), known.get(labels.ZONE, "")
+    return pool, *place, known.get(labels.CAPACITY_TYPE, "")
 
 
 @dataclass(slots=True)
@@ -117,6 +166,7 @@ class _PaidNode:
     until: datetime | None = None
     # From when on nobody knew its price; that time is charged once somebody does.
     unpriced_since: datetime | None = None
+    estimated: bool = False
 
 
 class PaidMeter:
@@ -135,7 +185,7 @@ class PaidMeter:
         self._since: datetime | None = None
         self._began: datetime | None = None
         self._last: datetime | None = None
-        self._unpriced = self._gap = 0.0
+        self._unpriced = self._gap = self._estimated = 0.0
 
     @property
     def rate(self) -> float:
@@ -204,6 +254,7 @@ class PaidMeter:
             dollars=fsum(hour.dollars for hour in hours),
             node_hours=fsum(hour.node_hours for hour in hours),
             unpriced_hours=self._unpriced,
+            estimated=self._estimated,
             gap_seconds=self._gap,
             by_pool=dict(sorted(self._by_pool.items())),
             hours=hours,
@@ -217,13 +268,15 @@ class PaidMeter:
             return None
         pool = claim.labels.get(labels.NODEPOOL, "")
         price = self._prices.find_price(pool, claim.labels)
+        estimated = self._prices.is_estimated(pool, claim.labels)
         node = self._running.get(_name_machine(state))
         if node is None:
             since = max(launched, began)
-            return _PaidNode(claim.name, pool, price, since, since, _find_end(claim))
+            return _PaidNode(claim.name, pool, price, since, since, _find_end(claim), estimated=estimated)
         node.until = _find_end(claim) or node.until
         if self._last is not None:
             self._settle(node, self._last)  # at the price of the look before
+        node.estimated = estimated
         self._price_late(node, price)
         node.price = price
         return node
@@ -250,6 +303,7 @@ class PaidMeter:
         for began, hours in _split_hours(since, node.paid_until):
             self._hours.setdefault(began, [0.0, 0.0, 0.0])[0] += price * hours
             self._by_pool[node.pool] = self._by_pool.get(node.pool, 0.0) + price * hours
+            self._estimated += price * hours if node.estimated else 0.0
             self._unpriced -= hours
 
     def _charge(self, node: _PaidNode, since: datetime, until: datetime, sign: int) -> None:
@@ -258,6 +312,7 @@ class PaidMeter:
             found[0] += node.price * hours
             found[1] += hours
             self._by_pool[node.pool] = self._by_pool.get(node.pool, 0.0) + node.price * hours
+            self._estimated += node.price * hours if node.estimated else 0.0
             if node.price <= 0:
                 self._unpriced += hours
 

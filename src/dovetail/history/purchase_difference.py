@@ -15,6 +15,7 @@ from dovetail.history.difference import (
     DifferenceReason,
     NodeShape,
     describe_shapes,
+    format_price,
     group_shapes,
     list_ways,
     name_planned,
@@ -36,6 +37,7 @@ class BoughtNode:
     instance_type: str = ""
     capacity_type: str = ""
     price: float = 0.0
+    estimated: bool = False
     allowed_types: frozenset[str] | None = None
     allowed_ways: frozenset[str] | None = None
     pods: set[str] = field(default_factory=set)
@@ -75,6 +77,7 @@ def compare_with_plan(
     if abs(their_price - our_price) < CENT_TENTH:
         return None
     reason, why = _find_reason(nodes, theirs, plan, ours, types)
+    guessed = [any(n.estimated for n in nodes), any(n.price_estimated for n in plan.new_nodes)]
     return Difference(
         kind=DifferenceKind.BOUGHT,
         at=at,
@@ -82,14 +85,15 @@ def compare_with_plan(
         why=why,
         their_reason=_describe_orders(nodes),
         our_reason=_describe_plan(plan, pods),
-        theirs=f"{describe_shapes(theirs)} for {pods} pods, ${their_price:.4f}/h",
-        ours=f"{describe_shapes(ours)}, ${our_price:.4f}/h",
+        theirs=f"{describe_shapes(theirs)} for {pods} pods, {format_price(their_price, guessed[0])}",
+        ours=f"{describe_shapes(ours)}, {format_price(our_price, guessed[1])}",
         pool=", ".join(sorted({node.pool for node in nodes})),
         about=tuple(sorted(node.name for node in nodes)),
         pods=pods,
         their_price=their_price,
         our_price=our_price,
         rate=their_price - our_price,
+        estimated=any(guessed),
     )
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 
+from msgspec.structs import replace
+
 from dovetail.api import labels
 from dovetail.api.core import PodDisruptionBudget
 from dovetail.api.meta import Record
@@ -33,7 +35,9 @@ __all__ = [
     "PromiseMeter",
     "ShadowFold",
     "ShadowReport",
+    "describe_prices",
     "list_claims",
+    "tell_estimated",
 ]
 
 FORMAT = "dovetail-shadow/1"
@@ -69,6 +73,30 @@ class ShadowReport(Record, frozen=True):
     def list_largest(self, most: int = 10) -> list[Difference]:
         """The differences that come to most, either way."""
         return sorted(self.differences, key=lambda each: (-abs(each.dollars), each.at))[:most]
+
+    def add(self, after: ShadowReport) -> ShadowReport:
+        """This time and one that came after it together, without twins.
+
+        A decision that was under way between the two is told as far as the first of them saw it.
+        """
+        paid, found = self.paid.add(after.paid), (*self.differences, *after.differences)
+        return replace(
+            after,
+            since=self.since or after.since,
+            until=after.until or self.until,
+            pools=after.pools if after.until is not None else self.pools,
+            nodes=after.nodes if after.until is not None else self.nodes,
+            paid=paid,
+            gaps=self.gaps + after.gaps,
+            gap_seconds=paid.gap_seconds,
+            promises=self.promises.add(after.promises),
+            differences=found,
+            sums=sum_differences(found),
+            compared=self.compared + after.compared,
+            claim=build_claim(paid, None, None),
+            left_out=tuple(dict.fromkeys((*self.left_out, *after.left_out))),
+            whole_fleets=self.whole_fleets or after.whole_fleets,
+        )
 
 
 class PromiseMeter:
@@ -195,6 +223,16 @@ class ShadowFold:
             whole_fleets=self._whole,
             notes=(*_describe_whole(last.situation if self._whole and last else None), *notes),
         )
+
+
+def tell_estimated(bill: PaidBill | TwinBill) -> str:
+    """How much of a bill stands for prices that nobody knows."""
+    return f"{bill.estimated / bill.dollars:.0%} of it at estimated prices" if bill.dollars else ""
+
+
+def describe_prices(bill: PaidBill) -> str:
+    """Which prices a bill is at."""
+    return f"list prices, {tell_estimated(bill)}" if bill.estimated > 0 else "list prices"
 
 
 def list_claims(record: DecisionRecord) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from math import fsum
 from msgspec.structs import replace
 
 from dovetail.api.meta import Record
-from dovetail.history.boot_days import BootDay
+from dovetail.history.boot_days import BootDay, add_boots
 from dovetail.history.calibration import Calibration, Certainty, calibrate, compute_certainty
 from dovetail.history.paid import PaidBill
 
@@ -61,12 +61,14 @@ class TwinHour(Record, frozen=True):
 class TwinBill(Record, frozen=True):
     """What a twin of the cluster came to, beside what was really paid in the same time.
 
-    `unknown` is the share of it that hangs on reclaims of spot capacity that nobody has used before.
+    `unknown` is the share of it that hangs on reclaims of spot capacity that nobody has used before;
+    `estimated` of the dollars are at estimated prices.
     """
 
     until: datetime
     dollars: float
     paid: float
+    estimated: float = 0.0
     node_hours: float = 0.0
     promises: PromiseCounts = PromiseCounts()
     hours: tuple[TwinHour, ...] = ()
@@ -98,12 +100,11 @@ class TwinBill(Record, frozen=True):
             hours[hour.began] = TwinHour(
                 began=hour.began, dollars=old.dollars + hour.dollars, paid=old.paid + hour.paid
             )
-        boots = {each.day: each for each in after.boots}
-        boots |= {each.day: each for each in self.boots if each.day not in boots}
         return TwinBill(
             until=max(self.until, after.until),
             dollars=fsum((self.dollars, after.dollars)),
             paid=fsum((self.paid, after.paid)),
+            estimated=self.estimated + after.estimated,
             node_hours=fsum((self.node_hours, after.node_hours)),
             promises=self.promises.add(after.promises),
             hours=tuple(hours[began] for began in sorted(hours)),
@@ -111,7 +112,7 @@ class TwinBill(Record, frozen=True):
             unknown=max(self.unknown, after.unknown),
             pools=_add_up(self.pools, after.pools),
             paid_pools=_add_up(self.paid_pools, after.paid_pools),
-            boots=tuple(boots[day] for day in sorted(boots)),
+            boots=add_boots(self.boots, after.boots),
         )
 
 

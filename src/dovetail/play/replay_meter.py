@@ -10,7 +10,7 @@ from typing import Any
 from dovetail.api import conditions, labels
 from dovetail.api.meta import Record
 from dovetail.disruption.situation import Situation
-from dovetail.history.paid import PaidHour, RunningPrices
+from dovetail.history.paid import PaidHour, RunningPrices, add_hours
 from dovetail.history.supply import SpotPlace
 from dovetail.ports import Clock
 from dovetail.sim.cluster.objects import parse_time
@@ -35,12 +35,14 @@ class UnplacedPods(Record, frozen=True):
 class ReplayBill(Record, frozen=True):
     """What a cluster came to from one time to another: recorded, or replayed.
 
-    `unknown_spot_hours` are those of spot nodes of a type and zone that the recording never used.
+    `unknown_spot_hours` are those of spot nodes of a type and zone that the recording never used; `estimated`
+    of the dollars are at estimated prices.
     """
 
     since: datetime
     until: datetime
     dollars: float = 0.0
+    estimated: float = 0.0
     node_hours: float = 0.0
     evictions: int = 0
     pods_waited: int = 0
@@ -76,6 +78,7 @@ class ReplayBill(Record, frozen=True):
             since=before.until,
             until=self.until,
             dollars=fsum(hour.dollars for hour in hours),
+            estimated=self.estimated - before.estimated,
             node_hours=fsum(hour.node_hours for hour in hours),
             evictions=self.evictions - before.evictions,
             pods_waited=self.pods_waited - before.pods_waited,
@@ -89,19 +92,11 @@ class ReplayBill(Record, frozen=True):
 
     def add(self, after: ReplayBill) -> ReplayBill:
         """This time and another one together."""
-        hours = {hour.began: hour for hour in self.hours}
-        for hour in after.hours:
-            old = hours.get(hour.began, PaidHour(began=hour.began))
-            hours[hour.began] = PaidHour(
-                began=hour.began,
-                dollars=old.dollars + hour.dollars,
-                node_hours=old.node_hours + hour.node_hours,
-                watched_seconds=old.watched_seconds + hour.watched_seconds,
-            )
         return ReplayBill(
             since=min(self.since, after.since),
             until=max(self.until, after.until),
             dollars=fsum((self.dollars, after.dollars)),
+            estimated=self.estimated + after.estimated,
             node_hours=fsum((self.node_hours, after.node_hours)),
             evictions=self.evictions + after.evictions,
             pods_waited=self.pods_waited + after.pods_waited,
@@ -109,7 +104,7 @@ class ReplayBill(Record, frozen=True):
             job_hours_repeated=self.job_hours_repeated + after.job_hours_repeated,
             unknown_spot_hours=self.unknown_spot_hours + after.unknown_spot_hours,
             unplaced=_add_unplaced(self.unplaced, after.unplaced),
-            hours=tuple(hours[began] for began in sorted(hours)),
+            hours=add_hours(self.hours, after.hours),
             by_pool=_add_pools(self.by_pool, after.by_pool, 1),
         )
 
@@ -117,10 +112,17 @@ class ReplayBill(Record, frozen=True):
 class _MeteredNode:
     """A node that is paid for, from the last time that it was settled."""
 
-    __slots__ = ("known", "price", "since")
+    __slots__ = ("estimated", "known", "price", "since")
 
-    def __init__(self, known: Mapping[str, str], price: float, since: datetime) -> None:
-        self.known, self.price, self.since = known, price, since
+    def __init__(self, known: Mapping[str, str], prices: RunningPrices, since: datetime) -> None:
+        self.since = since
+        self.take_price(known, prices)
+
+    def take_price(self, known: Mapping[str, str], prices: RunningPrices) -> None:
+        """From now on it is what these labels say, and costs what such a node does."""
+        self.known = known
+        self.price = prices.find_price(self.pool, known)
+        self.estimated = prices.is_estimated(self.pool, known)
 
     @property
     def pool(self) -> str:
@@ -140,7 +142,7 @@ class ReplayMeter:
         self._waiting: dict[str, tuple[datetime, str]] = {}
         self._in_vain: list[tuple[str, float]] = []
         self._known_places: set[SpotPlace] = set()
-        self._unknown_spot = 0.0
+        self._unknown_spot = self._estimated = 0.0
         self.evictions = 0
         self.waited = 0
         store.on_commit(self._on_event, "pods", "nodeclaims.karpenter.sh")
@@ -151,7 +153,7 @@ class ReplayMeter:
         self._prices.read_snapshot(situation.snapshot)
         self._known_places = places
         for node in self._nodes.values():
-            node.price = self._prices.find_price(node.pool, node.known)
+            node.take_price(node.known, self._prices)
 
     def _on_event(self, event: StoreEvent) -> None:
         if event.new.info.plural == "pods":
@@ -171,10 +173,9 @@ class ReplayMeter:
         elif (
             known is not None and known.known != about
         ):  # what it became is written after that it was launched
-            known.known, known.price = about, self._prices.find_price(known.pool, about)
+            known.take_price(about, self._prices)
         elif known is None and not ended and _is_true(found.get(conditions.LAUNCHED)):
-            price = self._prices.find_price(about.get(labels.NODEPOOL, ""), about)
-            self._nodes[uid] = _MeteredNode(about, price, now)
+            self._nodes[uid] = _MeteredNode(about, self._prices, now)
 
     def _on_pod(self, event: StoreEvent) -> None:
         pod = event.new.obj
@@ -210,6 +211,7 @@ class ReplayMeter:
             found = self._hours.setdefault(began, [0.0, 0.0, 0.0])
             found[0] += node.price * hours
             found[1] += hours
+            self._estimated += node.price * hours if node.estimated else 0.0
             self._by_pool[node.pool] = self._by_pool.get(node.pool, 0.0) + node.price * hours
             if node.known.get(labels.CAPACITY_TYPE) == labels.SPOT:
                 place = SpotPlace(node.known.get(labels.INSTANCE_TYPE, ""), node.known.get(labels.ZONE, ""))
@@ -240,6 +242,7 @@ class ReplayMeter:
             since=self._began,
             until=self._clock.now(),
             dollars=fsum(hour.dollars for hour in hours),
+            estimated=self._estimated,
             node_hours=fsum(hour.node_hours for hour in hours),
             evictions=self.evictions,
             pods_waited=self.waited,

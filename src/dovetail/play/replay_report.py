@@ -164,6 +164,9 @@ def list_rows(report: ReplayReport) -> list[tuple[str, ...]]:
         name = f"  against {KARPENTER if against else AS_IT_WAS}"
         rows.append((name, "", *(_tell_difference(report, each) for each in each_of)))
         rows.append(("  sure to within", "", *(f"±{each.certainty.within:.1%}" for each in each_of)))
+    bills = (was, *(each.bill for each in each_of))
+    if any(bill.estimated > 0 for bill in bills):
+        rows.append(("  of it at estimated prices", *map(_tell_estimated, bills)))
     if any(each.bounds for each in each_of):
         rows.append(
             (
@@ -175,7 +178,6 @@ def list_rows(report: ReplayReport) -> list[tuple[str, ...]]:
                 ),
             )
         )
-    bills = (was, *(each.bill for each in each_of))
     rows.append(("node hours", *(f"{bill.node_hours:,.0f}" for bill in bills)))
     rows.append(("pods evicted", *(f"{bill.evictions:,}" for bill in bills)))
     rows.append(("pods that waited over 60 s", *(f"{bill.pods_waited:,}" for bill in bills)))
@@ -186,6 +188,10 @@ def list_rows(report: ReplayReport) -> list[tuple[str, ...]]:
             ("pods without a place", "0", *(f"{sum(p.pods for p in each.unplaced):,}" for each in each_of))
         )
     return rows
+
+
+def _tell_estimated(bill: ReplayBill) -> str:
+    return f"{bill.estimated / bill.dollars:.0%}" if bill.dollars else ""
 
 
 def _tell_difference(report: ReplayReport, each: ReplayedVariation) -> str:
@@ -264,6 +270,7 @@ def build_report_document(report: ReplayReport) -> Json:
 def _build_bill(bill: ReplayBill) -> Json:
     return {
         "dollars": bill.dollars,
+        "dollarsAtEstimatedPrices": bill.estimated,
         "nodeHours": bill.node_hours,
         "podsEvicted": bill.evictions,
         "podsWaited": bill.pods_waited,

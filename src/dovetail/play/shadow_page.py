@@ -7,13 +7,14 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from dovetail.history.difference import Difference
-from dovetail.history.shadow import ShadowReport
+from dovetail.history.shadow import ShadowReport, describe_prices, tell_estimated
 from dovetail.history.shadow_claim import TwinBill
 from dovetail.sim.report_page import ChartLine, draw_chart, draw_legend
 
 __all__ = ["render_shadow"]
 
 MOST = 200
+ESTIMATES = "~ marks estimates: prices that are not known without asking AWS"
 KINDS = {"bought": "bought otherwise", "stayed": "consolidated what stayed", "went": "left what went"}
 
 
@@ -41,6 +42,7 @@ def _render_numbers(report: ShadowReport) -> str:
         told = (
             f"${twin.dollars:,.2f}, {claim.share:+.1%}, sure to within ±{claim.certainty:.1%} "
             f"(paid in the same time: ${twin.paid:,.2f})"
+            + (f", {tell_estimated(twin)}" if twin.estimated > 0 else "")
         )
     sums = "; ".join(
         f"{KINDS.get(kind, kind)} {found.count}×, {_format_dollars(-found.dollars)}"
@@ -53,7 +55,8 @@ def _render_numbers(report: ShadowReport) -> str:
     rows = [
         (
             "what was paid",
-            f"${report.paid.dollars:,.2f} at list prices, {report.paid.node_hours:,.1f} node hours",
+            f"${report.paid.dollars:,.2f}, {describe_prices(report.paid)}, "
+            f"{report.paid.node_hours:,.1f} node hours",
         ),
         ("Dovetail's twin", told or "none"),
         ("where we differ", sums or f"nowhere, in {report.compared:,} decisions"),
@@ -104,10 +107,12 @@ def _render_differences(found: Sequence[Difference]) -> str:
         f"<tr><td>{each.at:%Y-%m-%d %H:%M}</td><td>{html.escape(KINDS.get(each.kind, each.kind))}</td>"
         f"<td>{html.escape(each.pool)}</td><td>{html.escape(each.theirs)}</td><td>{html.escape(each.ours)}</td>"
         f"<td><b>{html.escape(each.reason)}</b>: {html.escape(each.why)}</td>"
-        f'<td class="n">{_format_dollars(-each.dollars)}</td></tr>'
+        f'<td class="n">{"~" if each.estimated else ""}{_format_dollars(-each.dollars)}</td></tr>'
         for each in found
     )
     head = "".join(f"<th>{name}</th>" for name in ("when", "what", "pool", "there", "here", "why", "dollars"))
+    if any(each.estimated for each in found):
+        rows += f'<tr><td colspan="7">{ESTIMATES}</td></tr>'
     return f'<table class="several"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
 
 

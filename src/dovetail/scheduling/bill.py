@@ -26,6 +26,7 @@ __all__ = [
     "BillLine",
     "PriceList",
     "bill_nodes",
+    "find_running_offering",
     "find_running_price",
     "find_usage",
     "sum_known_prices",
@@ -161,8 +162,13 @@ class PriceList:
 
 def find_running_price(known: Mapping[str, str], instance_type: InstanceType | None) -> float | None:
     """What a node of these labels costs an hour as its type is sold; None when nobody says."""
-    found = _choose_offering(_list_sold(known, instance_type), known)
+    found = find_running_offering(known, instance_type)
     return None if found is None else found.price
+
+
+def find_running_offering(known: Mapping[str, str], instance_type: InstanceType | None) -> Offering | None:
+    """What a node of these labels was bought by, as its type is sold; None when nobody says."""
+    return _choose_offering(_list_sold(known, instance_type), known)
 
 
 def _list_sold(known: Mapping[str, str], instance_type: InstanceType | None) -> tuple[Offering, ...]:

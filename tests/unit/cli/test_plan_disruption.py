@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
 from dovetail.api import codec, labels, manifests
 from dovetail.api.pod import Pod
@@ -17,7 +18,7 @@ from dovetail.disruption.blocked_reason import BlockedReason
 from dovetail.disruption.inputs import DisruptionInput
 from support.builders import NOW, nodepool, owner, pod
 from support.commands import dovetail
-from support.disruption import MEDIUM, machine, pdb, pool, scene, state
+from support.disruption import LARGE, MEDIUM, SMALL, machine, pdb, pool, scene, state
 from support.disruption_policies import asking
 from support.seen_clusters import encode_first_format, encode_world
 
@@ -245,3 +246,29 @@ def test_the_guide_names_every_reason() -> None:
     assert [
         held for held in BlockedReason if held is not BlockedReason.UNSAID and f"`{held}`" not in guide
     ] == []
+
+
+def test_estimated_prices_are_marked_wherever_they_are_shown(tmp_path: Path) -> None:
+    """Of the node that goes, of what replaces it, of the node that is blocked, and of the sum."""
+    guessed = replace(LARGE, offerings=tuple(replace(each, price_estimated=True) for each in LARGE.offerings))
+    world = replace(mixed().snapshot, catalogs=((SMALL, MEDIUM, guessed),))
+    file = tmp_path / "world.json"
+    file.write_bytes(encode_world(world))
+    lines = dovetail("plan", "--disruption", "--snapshot", str(file)).out.splitlines()
+    assert "~8.0000" in lines[1]
+    assert "~0.0000" in lines[2]
+    (stays,) = [line for line in lines if line.startswith("guarded")]
+    assert "~8.0000" in stays
+    assert lines[-2:] == [
+        "saves ~$8.0000 an hour, $5,840 a month",
+        "~ marks estimates: prices that are not known without asking AWS",
+    ]
+    goes = dovetail("plan", "--disruption", "--snapshot", str(file), "--explain", "empty").out
+    assert " (estimated), paid back" in goes
+    told = json.loads(dovetail("plan", "--disruption", "--snapshot", str(file), "-o", "json").out)
+    empty, old = told["commands"]
+    marked = [*empty["nodes"], *old["nodes"], *old["replacements"], *told["staying"]]
+    assert [each["priceEstimated"] for each in marked] == [True] * 4
+    plain = dovetail("plan", "--disruption", "--snapshot", saved(tmp_path, mixed()))
+    as_json = dovetail("plan", "--disruption", "--snapshot", saved(tmp_path, mixed()), "-o", "json")
+    assert not any(word in plain.out + as_json.out for word in ("~", "stimate"))

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from dovetail.disruption.situation import Situation
 from dovetail.history.paid import PaidMeter, integrate_paid
 from dovetail.history.recording.reader import RecordedLook, RecordingGap
+from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.snapshot import StateNode
 from support.builders import NOW, condition, node
 from support.disruption import LARGE, MEDIUM, SMALL, machine, scene, state
@@ -74,6 +75,37 @@ def test_a_type_that_is_sold_no_more_keeps_its_price() -> None:
 def test_hours_without_a_price_are_told() -> None:
     bill = integrate_paid([looked(0, made("a", 0), types=(SMALL,)), looked(30, made("a", 0), types=(SMALL,))])
     assert (bill.dollars, bill.unpriced_hours) == (0.0, 0.5)
+
+
+def guess(kind: InstanceType) -> InstanceType:
+    """The type with prices that stand for others."""
+    return replace(kind, offerings=tuple(replace(each, price_estimated=True) for each in kind.offerings))
+
+
+def test_dollars_at_estimated_prices_are_told() -> None:
+    """Half an hour of an estimate, and half an hour after somebody asked what it really costs."""
+    nodes = (made("a", 0, of=SMALL), made("b", 0, of=LARGE))
+    guessed = (guess(SMALL), MEDIUM, LARGE)
+    looks = [looked(0, *nodes, types=guessed), looked(30, *nodes), looked(60, *nodes)]
+    bill = integrate_paid(looks)
+    assert [bill.dollars, bill.estimated] == pytest.approx([9.0, 0.5])
+
+
+def test_two_times_together_are_the_whole() -> None:
+    """Cut at the forty-second minute, while a node runs that goes later."""
+    states = {0: ("a",), 10: ("a", "b"), 42: ("a", "b"), 70: ("a",), 90: ("a",)}
+    looks = [
+        looked(at, *(made(name, at if at < 42 else 10 * (name == "b")) for name in names))
+        for at, names in states.items()
+    ]
+    parts = integrate_paid(looks[:3]), integrate_paid(looks[2:])
+    whole, both = integrate_paid(looks), parts[0].add(parts[1])
+    assert both.dollars == pytest.approx(whole.dollars)
+    assert (both.since, both.until) == (whole.since, whole.until)
+    assert both.watched_seconds == pytest.approx(whole.watched_seconds) == 90 * 60
+    assert [hour.began for hour in both.hours] == [hour.began for hour in whole.hours]
+    assert [hour.dollars for hour in both.hours] == pytest.approx([hour.dollars for hour in whole.hours])
+    assert both.by_pool == pytest.approx(whole.by_pool)
 
 
 def test_a_gap_is_not_counted_and_told() -> None:

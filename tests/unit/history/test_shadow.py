@@ -12,6 +12,7 @@ from dovetail.api.meta import LabelSelector, ObjectMeta
 from dovetail.cli.views.shadows import format_report
 from dovetail.disruption.situation import Situation
 from dovetail.history.boot_days import BootDay
+from dovetail.history.difference import Difference, DifferenceKind, DifferenceReason
 from dovetail.history.paid import PaidBill, PaidHour
 from dovetail.history.recording.reader import RecordedLook
 from dovetail.history.shadow import PromiseMeter, ShadowFold, ShadowReport
@@ -191,3 +192,40 @@ def test_a_budget_is_broken_by_more_evictions_than_it_allows(
 def test_hostile_names_are_escaped_on_the_page() -> None:
     page = render_shadow(ShadowReport(left_out=("<script>alert(1)</script>",), paid=paid()))
     assert "<script>alert" not in page
+
+
+def test_dollars_at_estimated_prices_are_marked() -> None:
+    """In what was paid, in the twin's bill, and in each difference that hangs on such a price."""
+    bill, ours = replace(paid(), estimated=120.0), replace(twin(paid(), -0.5), estimated=180.0)
+    told = Difference(
+        kind=DifferenceKind.BOUGHT,
+        at=NOW,
+        reason=DifferenceReason.SPOT,
+        why="cheaper",
+        theirs="1 × large on-demand, $8.0000/h",
+        ours="1 × large spot, ~$3.0000/h",
+        dollars=5.0,
+        estimated=True,
+    )
+    claim = build_claim(bill, ours, twin(paid(), 0.01))
+    report = ShadowReport(
+        since=NOW,
+        until=NOW + 48 * HOUR,
+        paid=bill,
+        twin=ours,
+        calibration=twin(paid(), 0.01),
+        claim=claim,
+        differences=(told, replace(told, at=NOW + HOUR, estimated=False, dollars=4.0)),
+    )
+    text = format_report(report)
+    assert "(list prices, 25% of it at estimated prices)" in text
+    assert "; 75% of it at estimated prices" in text
+    assert "  ~−$5.00  1 × large" in text
+    assert "  −$4.00  1 × large" in text
+    assert text.splitlines()[-1].startswith("~ marks estimates")
+    page = render_shadow(report)
+    assert "25% of it at estimated prices" in page
+    assert "75% of it at estimated prices" in page
+    assert "~−$5.00" in page
+    sure = replace(report, paid=paid(), twin=twin(paid(), -0.5), differences=report.differences[1:])
+    assert not any(word in format_report(sure) + render_shadow(sure) for word in ("estimate", "~−"))

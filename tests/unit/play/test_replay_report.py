@@ -5,9 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
 from dovetail.history.paid import PaidHour
 from dovetail.play.replay_meter import ReplayBill
+from dovetail.play.replay_page import render_replay_page
 from dovetail.play.replay_report import (
     ReplayedVariation,
     ReplayReport,
@@ -82,3 +84,19 @@ def test_spot_places_that_nobody_knows_make_it_less_sure() -> None:
     assert sure.variations[1].certainty.within == pytest.approx(0.015 + 0.5 * 0.2)
     assert read_row(render_report(sure), "against as karpenter").endswith("none that can be told")
     assert any("50% of the node hours of spot" in each for each in sure.unknown)
+
+
+def test_dollars_at_estimated_prices_are_marked_where_there_are_any() -> None:
+    """A saving of half that stands on prices nobody knows must not look like one that does not."""
+    plain = report(played("as karpenter", 100.0), played("spot", 50.0))
+    assert "estimated" not in render_report(plain)
+    guessed = replace(bill(50.0), estimated=40.0)
+    found = report(
+        played("as karpenter", 100.0), ReplayedVariation("spot", Variation("spot"), guessed, (50.0,))
+    )
+    assert read_row(render_report(found), "of it at estimated prices").split()[-3:] == ["0%", "0%", "80%"]
+    assert "of it at estimated prices" in render_replay_page(found, "week")
+    _, spot = build_report_document(found)["variations"]
+    assert spot["dollarsAtEstimatedPrices"] == 40.0
+    twice = guessed.add(guessed)
+    assert (twice.estimated, twice.subtract(guessed).estimated) == (80.0, 40.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from math import isinf
@@ -27,7 +27,7 @@ from dovetail.disruption.command import Command
 from dovetail.disruption.methods.drift_waves import DriftWave, DriftWaves, WaveReplacement
 from dovetail.disruption.report import BlockedNodeReport, DisruptionReport, build_report
 from dovetail.errors import BadInput
-from dovetail.scheduling.bill import HOURS_A_MONTH
+from dovetail.scheduling.bill import HOURS_A_MONTH, PriceList, bill_nodes
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.plan import PlannedNode
 from dovetail.settings import durations
@@ -35,15 +35,24 @@ from dovetail.settings import durations
 __all__ = ["build_wave", "format_duration", "plan_disruption", "show_node", "show_survey", "show_waves"]
 
 SHOWN_WAVES = 12
+ESTIMATED = "~"  # as in a plan
+LEGEND = f"{ESTIMATED} marks estimates: prices that are not known without asking AWS"
 
 
-def show_survey(found: DisruptionReport, now: datetime, output: Output) -> None:
-    """Print the commands turn by turn, the waves of drift, and every blocked node with its reason."""
+def show_survey(
+    found: DisruptionReport, now: datetime, output: Output, estimated: Collection[str] = ()
+) -> None:
+    """Print the commands turn by turn, the waves of drift, and every blocked node with its reason.
+
+    `estimated` are nodes whose price stands for one that nobody knows.
+    """
     if output is not Output.table:
-        print_structured(_build_document(found, now), output)
+        print_structured(_build_document(found, now, estimated), output)
         return
     rows = [
-        _build_row(number, command) for number, turn in enumerate(found.turns, 1) for command in turn.commands
+        _build_row(number, command, estimated)
+        for number, turn in enumerate(found.turns, 1)
+        for command in turn.commands
     ]
     if rows:
         columns = ("TURN", "WHY", "DECISION", "NODES", "REPLACED BY", "PODS", "SAVES $/H", "PAID BACK IN")
@@ -53,13 +62,21 @@ def show_survey(found: DisruptionReport, now: datetime, output: Output) -> None:
     if found.blocked_nodes:
         print_table(
             ("BLOCKED NODE", "POOL", "$/H", "REASON", "BECAUSE"),
-            merge_alike(map(_build_blocked_row, found.blocked_nodes)),
+            merge_alike(_build_blocked_row(each, estimated) for each in found.blocked_nodes),
         )
         print_text("\n")
-    print_text(_describe_totals(found))
+    print_text(_describe_totals(found, estimated))
 
 
-def _build_row(number: int, command: Command) -> tuple[str, ...]:
+def _is_estimated(command: Command, estimated: Collection[str]) -> bool:
+    """Whether what a command saves hangs on an estimated price."""
+    return any(each.name in estimated for each in command.candidates) or any(
+        each.price_estimated for each in command.replacements
+    )
+
+
+def _build_row(number: int, command: Command, estimated: Collection[str]) -> tuple[str, ...]:
+    mark = ESTIMATED if _is_estimated(command, estimated) else ""
     return (
         str(number),
         command.method.reason,
@@ -67,7 +84,7 @@ def _build_row(number: int, command: Command) -> tuple[str, ...]:
         some_of([candidate.name for candidate in command.candidates]),
         _describe_replacements(command.replacements),
         str(command.evictions),
-        f"{command.savings:.4f}",
+        f"{mark}{command.savings:.4f}",
         _describe_payback(command),
     )
 
@@ -88,8 +105,9 @@ def format_duration(length: timedelta) -> str:
     return durations.render_duration(timedelta(seconds=round(length.total_seconds())))
 
 
-def _build_blocked_row(blocked: BlockedNodeReport) -> tuple[str, ...]:
-    price = f"{blocked.price:.4f}" if blocked.price else "?"
+def _build_blocked_row(blocked: BlockedNodeReport, estimated: Collection[str]) -> tuple[str, ...]:
+    mark = ESTIMATED if blocked.name in estimated else ""
+    price = f"{mark}{blocked.price:.4f}" if blocked.price else "?"
     return blocked.name, blocked.pool or "-", price, str(blocked.main.blocked_reason), blocked.main.why
 
 
@@ -114,16 +132,20 @@ def _wave_row(number: int, wave: DriftWave) -> tuple[str, ...]:
     return str(number), some_of(wave.nodes), str(wave.pods), bought, after
 
 
-def _describe_totals(found: DisruptionReport) -> str:
+def _describe_totals(found: DisruptionReport, estimated: Collection[str]) -> str:
     going = [candidate for command in found.commands for candidate in command.candidates]
+    guessed = any(_is_estimated(command, estimated) for command in found.commands)
+    marked = guessed or any(each.name in estimated for each in found.blocked_nodes)
+    legend = [LEGEND] if marked else []
     if not going:
-        return f"nothing would be disrupted now; {_describe_blocked(found)}\n"
+        return "\n".join([f"nothing would be disrupted now; {_describe_blocked(found)}", *legend]) + "\n"
     moved, bought = sum(c.evictions for c in found.commands), sum(len(c.replacements) for c in found.commands)
     monthly = found.savings * HOURS_A_MONTH
     lines = [
         f"{format_count(len(going), 'node')} removable, {format_count(bought, 'replacement')}, "
         f"{format_count(moved, 'pod')} would move, {_describe_blocked(found)}",
-        f"saves ${found.savings:,.4f} an hour, ${monthly:,.0f} a month",
+        f"saves {ESTIMATED if guessed else ''}${found.savings:,.4f} an hour, ${monthly:,.0f} a month",
+        *legend,
     ]
     if found.more:
         lines.append("there is more to find in later turns: see --turns")
@@ -135,14 +157,15 @@ def _describe_blocked(found: DisruptionReport) -> str:
     return f"{format_count(count, 'node')} blocked"
 
 
-def show_node(found: DisruptionReport, node: str, output: Output) -> None:
+def show_node(found: DisruptionReport, node: str, output: Output, estimated: Collection[str] = ()) -> None:
     """Print the command that removes one node and where its pods go, or every reason that blocks it."""
     if output is not Output.table:
-        print_structured(_node_document(found, node), output)
+        print_structured(_node_document(found, node, estimated), output)
         return
     for turn, command in _commands_of(found, node):
         print_text(f"{node} is removable in turn {turn}: {command.sentence}\n")
-        print_text(f"  {command.saving}, paid back: {_describe_payback(command)}\n")
+        guess = " (estimated)" if _is_estimated(command, estimated) else ""
+        print_text(f"  {command.saving}{guess}, paid back: {_describe_payback(command)}\n")
         for pod, where in _list_moves(command):
             print_text(f"  {pod} moves to {where}\n")
         for new in command.replacements:
@@ -179,15 +202,15 @@ def _list_targets(command: Command) -> Iterator[tuple[str, str]]:
         yield from ((pod, name) for pod in pods)
 
 
-def _build_document(found: DisruptionReport, now: datetime) -> dict[str, object]:
+def _build_document(found: DisruptionReport, now: datetime, estimated: Collection[str]) -> dict[str, object]:
     return {
         "now": now.isoformat(),
         "commands": [
-            _build_command(number, command)
+            _build_command(number, command, estimated)
             for number, turn in enumerate(found.turns, 1)
             for command in turn.commands
         ],
-        "staying": [_build_blocked(each) for each in found.blocked_nodes],
+        "staying": [_build_blocked(each, estimated) for each in found.blocked_nodes],
         "waves": [build_wave(each) for each in found.waves.waves],
         "drift": {
             pool: {"flow": str(gate.flow), "reason": gate.reason, "why": gate.why}
@@ -198,7 +221,7 @@ def _build_document(found: DisruptionReport, now: datetime) -> dict[str, object]
     }
 
 
-def _build_command(turn: int, command: Command) -> dict[str, object]:
+def _build_command(turn: int, command: Command, estimated: Collection[str]) -> dict[str, object]:
     return {
         "turn": turn,
         "reason": command.method.reason,
@@ -212,6 +235,7 @@ def _build_command(turn: int, command: Command) -> dict[str, object]:
                 "zone": candidate.zone or None,
                 "capacityType": candidate.capacity_type or None,
                 "price": candidate.price or None,
+                **({"priceEstimated": True} if candidate.name in estimated else {}),
             }
             for candidate in command.candidates
         ],
@@ -232,16 +256,18 @@ def _build_replacement(node: PlannedNode) -> dict[str, object]:
         "zone": node.zone or None,
         "capacityType": node.capacity_type or None,
         "price": None if isinf(node.price) else node.price,
+        **({"priceEstimated": True} if node.price_estimated else {}),
         "pods": list(node.pods),
     }
 
 
-def _build_blocked(blocked: BlockedNodeReport) -> dict[str, object]:
+def _build_blocked(blocked: BlockedNodeReport, estimated: Collection[str]) -> dict[str, object]:
     return {
         "node": blocked.name,
         "nodepool": blocked.pool or None,
         "nodeClaim": blocked.state.claim.name if blocked.state.claim else None,
         "price": blocked.price or None,
+        **({"priceEstimated": True} if blocked.name in estimated else {}),
         "pods": len(list(views.list_running_pods(blocked.state.pods))),
         "reason": str(blocked.main.blocked_reason),
         "why": blocked.main.why,
@@ -278,11 +304,11 @@ def _build_wave_replacement(each: WaveReplacement) -> dict[str, object]:
     }
 
 
-def _node_document(found: DisruptionReport, node: str) -> dict[str, object]:
+def _node_document(found: DisruptionReport, node: str, estimated: Collection[str]) -> dict[str, object]:
     for turn, command in _commands_of(found, node):
-        return {"node": node, "goes": True, "command": _build_command(turn, command)}
+        return {"node": node, "goes": True, "command": _build_command(turn, command, estimated)}
     standing = next(each for each in found.blocked_nodes if each.name == node)
-    return {"goes": False} | _build_blocked(standing)
+    return {"goes": False} | _build_blocked(standing, estimated)
 
 
 STEPS = 20
@@ -295,10 +321,12 @@ def plan_disruption(seen: SeenCluster, node: str, turns: int, output: Output) ->
         print_note("note: there is no node with a NodeClaim, so there is nothing to disrupt")
     with ProgressBar(STEPS) as progress:
         found = build_report(inputs, turns, progress.start_step)
+    bill = bill_nodes(snapshot.nodes, PriceList.from_snapshot(snapshot))
+    estimated = frozenset(line.node for line in bill.lines if line.estimated)
     if node:
-        show_node(found, _check_node(found, node), output)
+        show_node(found, _check_node(found, node), output, estimated)
     else:
-        show_survey(found, snapshot.options.now, output)
+        show_survey(found, snapshot.options.now, output, estimated)
     return any(each.drifted and each.main.blocked_reason not in PASSING for each in found.blocked_nodes)
 
 

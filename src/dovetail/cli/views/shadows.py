@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from dovetail.cli.views.output import format_count
-from dovetail.history.shadow import ShadowReport
+from dovetail.history.shadow import ShadowReport, describe_prices, tell_estimated
 
 __all__ = ["format_report"]
 
@@ -20,7 +20,7 @@ KINDS = {
 def format_report(report: ShadowReport, most: int = 10) -> str:
     """The report as `dovetail shadow report` prints it."""
     rows = [
-        ("what was paid", f"${report.paid.dollars:,.2f} (list prices)"),
+        ("what was paid", f"${report.paid.dollars:,.2f} ({describe_prices(report.paid)})"),
         ("Dovetail's twin", _format_twin(report)),
         ("where we differ", _format_sums(report)),
         ("promises", _format_promises(report)),
@@ -38,7 +38,12 @@ def format_report(report: ShadowReport, most: int = 10) -> str:
         lines.append("the largest differences, each as if it alone had been done:")
     for each in largest:
         ended = f"; {each.ended}" if each.ended else ""
-        lines.append(f"  {each.at:%Y-%m-%d %H:%M}  {_format_dollars(-each.dollars)}  {each.sentence}{ended}")
+        mark = "~" if each.estimated else ""
+        lines.append(
+            f"  {each.at:%Y-%m-%d %H:%M}  {mark}{_format_dollars(-each.dollars)}  {each.sentence}{ended}"
+        )
+    if any(each.estimated for each in largest):
+        lines.append("~ marks estimates: prices that are not known without asking AWS")
     return "\n".join(lines) + "\n"
 
 
@@ -56,7 +61,9 @@ def _format_twin(report: ShadowReport) -> str:
     if claim.share is None or twin is None:
         return claim.sentence or "none"
     sure = f"sure to within ±{claim.certainty:.1%} (calibration {claim.calibration:.1%})"
-    return f"${twin.dollars:,.2f}   {claim.share:+.1%}  {sure}; paid in the same time: ${twin.paid:,.2f}"
+    guessed = f"; {tell_estimated(twin)}" if twin.estimated > 0 else ""
+    there = f"paid in the same time: ${twin.paid:,.2f}{guessed}"
+    return f"${twin.dollars:,.2f}   {claim.share:+.1%}  {sure}; {there}"
 
 
 def _format_sums(report: ShadowReport) -> str:

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from dovetail.errors import escape_text
 from dovetail.history.difference import Difference
-from dovetail.history.shadow import ShadowReport
+from dovetail.history.shadow import ShadowReport, describe_prices, tell_estimated
 from dovetail.picture import Picture
 from dovetail.web.chart import ChartPath, WebChart
 from dovetail.web.page import (
@@ -89,10 +89,11 @@ def _describe_time(report: ShadowReport) -> str:
 
 def _build_facts(report: ShadowReport) -> Iterable[Fact]:
     twin, claim = report.twin, report.claim
-    yield Fact("paid", "What was paid", _money(report.paid.dollars), "list prices")
+    yield Fact("paid", "What was paid", _money(report.paid.dollars), describe_prices(report.paid))
     if claim.share is not None and twin is not None:
         note = f"{claim.share:+.1%}, sure to within ±{claim.certainty:.1%}; paid then ${twin.paid:,.2f}"
-        yield Fact("twin", "Dovetail's twin", _money(twin.dollars), note)
+        guessed = f"; {tell_estimated(twin)}" if twin.estimated > 0 else ""
+        yield Fact("twin", "Dovetail's twin", _money(twin.dollars), note + guessed)
     else:
         yield Fact("twin", "Dovetail's twin", Cell(None, "no claim", "word", "quiet"), claim.sentence)
     here = twin.promises if twin is not None else None
@@ -150,13 +151,13 @@ def _build_row(each: Difference) -> tuple[Cell, ...]:
         prose_cell(escape_text(each.ours)),
         prose_cell(escape_text(each.our_reason or each.why)),
         word_cell(each.reason.value),
-        _money(-each.dollars, signed=True),
+        _money(-each.dollars, signed=True, estimated=each.estimated),
     )
 
 
-def _money(dollars: float, *, signed: bool = False) -> Cell:
+def _money(dollars: float, *, signed: bool = False, estimated: bool = False) -> Cell:
     sign = "−" if dollars < 0 else "+" if signed else ""
-    return Cell(round(dollars, 4), f"{sign}${abs(dollars):,.2f}", "number")
+    return Cell(round(dollars, 4), f"{'~' if estimated else ''}{sign}${abs(dollars):,.2f}", "number")
 
 
 def _list_remarks(report: ShadowReport, why: str) -> Iterable[str]:
@@ -166,6 +167,8 @@ def _list_remarks(report: ShadowReport, why: str) -> Iterable[str]:
         yield f"Assumed wrongly: {said}."
     if report.left_out:
         yield f"Left out, of node classes that are not known: {', '.join(report.left_out)}."
+    if any(each.estimated for each in report.differences):
+        yield "~ marks estimates: prices that are not known without asking AWS."
     if report.paid.unpriced_hours > 0.05:
         yield f"{report.paid.unpriced_hours:,.1f} node hours have no price and count as nothing."
     yield from report.notes
