@@ -13,7 +13,17 @@ from dovetail.history.difference import DifferenceKind
 from dovetail.history.shadow import ShadowReport
 from dovetail.history.shadow_claim import TwinBill
 from dovetail.play.shadow_nights import replay_days
-from dovetail.play.shadow_twins import DIFFERENCES, TWIN, ShadowTwins, replay_span, report_recording
+from dovetail.play.shadow_twins import (
+    DIFFERENCES,
+    TWIN,
+    KeyframeResult,
+    ShadowTwins,
+    TwinConsumer,
+    build_consumer,
+    replay_span,
+    report_recording,
+)
+from dovetail.play.shadowing import SegmentFeed, feed_segments
 from dovetail.runtime.recording_folder import read_recording
 from support.read_only import READ_VERBS
 from support.shadowed import ClusterShadow, WatchedStory, list_sources, read_story, watch_story
@@ -145,6 +155,33 @@ def test_a_shadow_that_was_killed_reports_what_an_undisturbed_one_does(own: OwnM
     assert report.paid.dollars == pytest.approx(own.report.paid.dollars, rel=least)
     assert twin.dollars == pytest.approx(own.twin.dollars, rel=least)
     assert report.differences == own.report.differences
+
+
+@pytest.mark.spec("SH-5")
+def test_a_restarted_twin_lives_from_the_last_keyframe_on(own: OwnMorning) -> None:
+    """It begins there with the real fleet, and knows what it came to before."""
+    sources, kept = list_sources(own.folder), list[KeyframeResult]()
+    first = build_consumer(TWIN, ShadowTwins())
+    feed = SegmentFeed(first)
+    for source in sources:
+        feed_segments((source,), (feed,))
+        kept += filter(None, [first.take_keyframe()])
+    first.close()
+    assert len(kept) >= 2
+    last = kept[-1]
+    again = build_consumer(TWIN, ShadowTwins())
+    again.resume(last.result)
+    assert isinstance(again, TwinConsumer)
+    names = [each.head.name for each in read_recording(str(own.folder)).segments]
+    feed_segments(sources[names.index(last.segment) :], (SegmentFeed(again),))
+    again.catch_up()
+    again.close()
+    bill = again.build_bill()
+    assert bill is not None
+    assert bill.paid == pytest.approx(own.twin.paid)
+    assert bill.dollars == pytest.approx(own.twin.dollars, rel=0.002)
+    assert [hour.began for hour in bill.hours] == [hour.began for hour in own.twin.hours]
+    assert bill.until == own.twin.until
 
 
 def test_nothing_is_claimed_of_an_hour(foreign: WatchedStory) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING
+from tempfile import NamedTemporaryFile
+from typing import TYPE_CHECKING, Any
 
 from dovetail.app.cluster_source import SeenCluster
 from dovetail.aws import Aws
@@ -25,15 +26,18 @@ from dovetail.settings.recording import parse_recording_place
 
 if TYPE_CHECKING:
     from dovetail.aws.boto import BotoAws
+    from dovetail.providers.aws.recording import RecordingBucket
 
 __all__ = [
     "open_place",
     "open_recording",
     "parse_target",
+    "read_beside",
     "read_look",
     "read_recording_options",
     "sample_looks",
     "see_look",
+    "write_beside",
 ]
 
 
@@ -96,6 +100,37 @@ def open_recording(place: str, aws: Aws | None = None) -> Iterator[RecordingRead
         finally:
             if own is not None:
                 own.close()
+
+
+def read_beside(place: str, name: str) -> bytes:
+    """A small file that was kept beside a recording; nothing where there is none."""
+    if not place.startswith("s3://"):
+        path = Path(place.removeprefix("file:")) / name
+        return path.read_bytes() if path.is_file() else b""
+    return _run_with_bucket(place, lambda bucket: bucket.read_beside(name))
+
+
+def write_beside(place: str, name: str, data: bytes) -> None:
+    """Keep a small file beside a recording, in the place of its namesake, whole or not at all."""
+    if place.startswith("s3://"):
+        _run_with_bucket(place, lambda bucket: bucket.write_beside(name, data))
+        return
+    folder = Path(place.removeprefix("file:"))
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with NamedTemporaryFile(dir=folder, prefix=f".{name}", delete=False) as file:
+        file.write(data)
+    Path(file.name).replace(folder / name)
+
+
+def _run_with_bucket(place: str, work: Callable[[RecordingBucket], Coroutine[Any, Any, bytes]]) -> bytes:
+    from dovetail.providers.aws.recording import RecordingBucket
+
+    aws = _connect_aws()
+    try:
+        with asyncio.Runner() as runner:
+            return runner.run(work(RecordingBucket(aws, parse_s3_place(place), SystemClock())))
+    finally:
+        aws.close()
 
 
 def see_look(reader: RecordingReader, look: RecordedLook) -> SeenCluster:

@@ -1,8 +1,7 @@
 """Twins at the end of each day, on the recording: for clusters too large to have twins beside them all day.
 
 A day is replayed once it is over and what became of its last pods is known. Each begins from the real fleet
-of its first look. After a restart all days that the recording has are replayed once more: it is all the
-state there is.
+of its first look. What days came to is kept beside the recording, and replayed once more where it is missing.
 """
 
 from __future__ import annotations
@@ -14,11 +13,15 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from multiprocessing import get_context
 
+import msgspec
+
 from dovetail.app.recordings import open_recording
-from dovetail.errors import BadInput
+from dovetail.errors import BadInput, DovetailError
 from dovetail.history.recording.reader import RecordingSegment
 from dovetail.history.shadow import ShadowReport
 from dovetail.history.shadow_claim import LEAST_HOURS, TwinBill
+from dovetail.logs import get_logger
+from dovetail.play.shadow_state import ShadowState, hash_rules, read_state, write_state
 from dovetail.play.shadow_twins import (
     CALIBRATION,
     DIFFERENCES,
@@ -38,6 +41,8 @@ MANY_NODES = 1_000
 DAY = timedelta(days=1)
 # The processor is for the cluster's own work first.
 NICENESS = 10
+NIGHTS = "nights"
+_DayBills = dict[datetime, dict[str, TwinBill | None]]
 
 
 def list_due_days(
@@ -86,12 +91,12 @@ class NightBills:
     def __init__(self, target: str, twins: ShadowTwins) -> None:
         self._target = target
         self._twins = twins
-        self._bills: dict[datetime, dict[str, TwinBill | None]] = {}
+        self._bills: _DayBills | None = None
 
     def sum_bills(self, role: str) -> TwinBill | None:
         """What the twin of a role came to on all days; None before the first is over."""
         total: TwinBill | None = None
-        for _, bills in sorted(dict(self._bills).items()):
+        for _, bills in sorted(dict(self._bills or {}).items()):
             bill = bills.get(role)
             if bill is not None:
                 total = bill if total is None else total.add(bill)
@@ -99,10 +104,29 @@ class NightBills:
 
     def replay_due(self, now: datetime) -> int:
         """Replay every day that is over; how many there were. It waits for them, so give it a thread."""
+        if self._bills is None:
+            self._bills = self._read_bills()
         due = list_due_days(*self._find_span(now), now, self._bills.keys())
         for day in due:
             self._bills[day] = _run_apart(self._target, day, self._twins)
+            self._keep_bills(self._bills)
         return len(due)
+
+    def _read_bills(self) -> _DayBills:
+        try:
+            state = read_state(self._target, NIGHTS, self._twins)
+            return msgspec.json.decode(state.result, type=_DayBills) if state is not None else {}
+        except (BadInput, msgspec.MsgspecError) as error:
+            get_logger().warning("the days of a shadow are replayed once more", error=error)
+            return {}
+
+    def _keep_bills(self, bills: _DayBills) -> None:
+        result = msgspec.Raw(msgspec.json.encode(bills))
+        state = ShadowState(rules=hash_rules(NIGHTS, self._twins), segment="", result=result)
+        try:
+            write_state(self._target, NIGHTS, state)
+        except (OSError, DovetailError) as error:
+            get_logger().warning("the days of a shadow cannot be kept; a restart replays them", error=error)
 
     def _find_span(self, now: datetime) -> tuple[datetime, datetime]:
         try:

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
-import os
-import queue
-import threading
-from collections.abc import Callable
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
 from math import nan
-from multiprocessing.connection import Connection
 from typing import Literal, TypeVar
 
 import msgspec
@@ -30,14 +25,16 @@ from dovetail.history.difference import DifferenceKind
 from dovetail.history.shadow import ShadowReport
 from dovetail.history.shadow_claim import TwinBill
 from dovetail.metrics import counter, gauge
+from dovetail.play.shadow_follower import FollowerProcess
 from dovetail.play.shadow_nights import MANY_NODES, NightBills
-from dovetail.play.shadow_twins import CALIBRATION, DIFFERENCES, TWIN, ShadowTwins, add_bills, build_consumer
-from dovetail.play.shadowing import SegmentFeed, TeePlace, feed_segments
+from dovetail.play.shadow_state import list_segments_left, read_state
+from dovetail.play.shadow_twins import CALIBRATION, DIFFERENCES, TWIN, ShadowTwins, add_bills
+from dovetail.play.shadowing import TeePlace
 from dovetail.ports import Clock
 from dovetail.runtime.transport import ApiRequest, Transport
 from dovetail.settings.decision_log import LogPlace
 
-__all__ = ["LiveShadow", "ShadowOptions", "run_shadow"]
+__all__ = ["LiveShadow", "ShadowOptions", "catch_up", "run_shadow"]
 
 DOLLARS = counter(
     "dovetail_shadow_dollars",
@@ -55,8 +52,6 @@ CERTAINTY = gauge(
     "The calibration's largest daily error, as a share of 1; not a number until there is one.",
 )
 TELL_EVERY = 5.0
-# How long followers have for their last word when the shadow ends. Seconds.
-LAST_WORD = 60.0
 T = TypeVar("T", bound=msgspec.Struct)
 NO_POOLS = "there is no NodePool in this cluster; give the pools Dovetail should use with --pools FILE"
 # How often a shadow looks whether a day is over that its twins replay at night. Seconds.
@@ -74,88 +69,6 @@ class ShadowOptions:
     twins: ShadowTwins = field(default_factory=ShadowTwins)
     twin_time: TwinTime = "auto"
     given: GivenPools | None = None
-
-
-class FollowerProcess:
-    """A follower of the recording in a process of its own; handing it bytes never waits."""
-
-    def __init__(self, role: str, twins: ShadowTwins) -> None:
-        self.role = role
-        context = multiprocessing.get_context("spawn")
-        mine, theirs = context.Pipe()
-        self._connection = mine
-        self._process = context.Process(target=follow_recording, args=(role, twins, theirs), daemon=True)
-        self._process.start()
-        theirs.close()
-        self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        threading.Thread(target=self._send, daemon=True).start()
-        self.latest: bytes = b""
-        self._receiving = threading.Thread(target=self._receive, daemon=True)
-        self._receiving.start()
-
-    def begin_segment(self, name: str) -> None:
-        self._outgoing.put(b"\0" + name.encode())
-
-    def add_bytes(self, data: bytes) -> None:
-        self._outgoing.put(b"\1" + data)
-
-    def read_before(self, target: str, names: list[str]) -> None:
-        """Let it take in these segments of a recording first; it reads them by itself, one after another."""
-        self._outgoing.put(b"\3" + msgspec.json.encode((target, names)))
-
-    def close(self) -> None:
-        """End the process; that of the differences once it has said what all the bytes come to."""
-        self._outgoing.put(None)
-        if self.role == DIFFERENCES:  # a twin is minutes behind anyway
-            self._receiving.join(LAST_WORD)
-        if self._receiving.is_alive():
-            self._process.terminate()
-        self._process.join(1)
-
-    def _send(self) -> None:
-        with suppress(OSError):
-            while (data := self._outgoing.get()) is not None:
-                self._connection.send_bytes(data)
-            self._connection.send_bytes(b"\2")
-
-    def _receive(self) -> None:
-        with suppress(OSError, EOFError):
-            while True:
-                self.latest = self._connection.recv_bytes()
-
-
-def follow_recording(role: str, twins: ShadowTwins, connection: Connection) -> None:
-    """The main function of a follower: take bytes until told to end, and tell what they come to."""
-    incoming: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-
-    def receive() -> None:
-        data = b""
-        while data != b"\2":
-            try:
-                data = connection.recv_bytes()
-            except (OSError, EOFError):
-                os._exit(1)  # who fed it was killed, and nobody hears what it says
-            incoming.put(data)
-
-    threading.Thread(target=receive, daemon=True).start()
-    with suppress(KeyboardInterrupt, OSError), closing(build_consumer(role, twins)) as consumer:
-        feed = SegmentFeed(consumer)
-        while True:
-            data = incoming.get()
-            if data[:1] == b"\2":
-                break
-            if data[:1] == b"\0":
-                feed.begin_segment(data[1:].decode())
-            elif data[:1] == b"\1":
-                feed.add_bytes(data[1:])
-            else:
-                target, names = msgspec.json.decode(data[1:], type=tuple[str, list[str]])
-                with open_recording(target) as reader:
-                    before = [each.source for each in reader.segments if each.head.name in names]
-                    feed_segments(before, (feed,))
-            if incoming.empty():
-                connection.send_bytes(consumer.encode_result())
-        connection.send_bytes(consumer.encode_result())
 
 
 class LiveShadow:
@@ -230,18 +143,16 @@ async def run_shadow(
             nights = await _choose_nights(cluster, options)
             followers = []
             for role in options.twins.roles if nights is None else (DIFFERENCES,):
-                followers.append(FollowerProcess(role, options.twins))
+                followers.append(FollowerProcess(role, options.twins, options.target))
                 stack.callback(followers[-1].close)
             shadow = LiveShadow(followers, nights)
             on_start(shadow)
-            names = await asyncio.to_thread(_list_before, options.target)
-            for follower in followers if names else ():
-                follower.read_before(options.target, names)
 
             def tell(text: str) -> None:
                 shadow.notes = (*shadow.notes, text)
                 remark(text)
 
+            await asyncio.to_thread(catch_up, followers, options, tell)
             place = open_place(options.place, cluster.sight.clock, asyncio.to_thread, None)
             beside = [asyncio.create_task(_count_regularly(shadow))]
             if nights is not None:
@@ -308,6 +219,23 @@ def require_pools(sight: ClusterContext) -> None:
 def _find_refusal(group: ExceptionGroup[Exception]) -> Exception:
     refused = group.subgroup(DovetailError)
     return refused.exceptions[0] if refused is not None else group
+
+
+def catch_up(
+    followers: Iterable[FollowerProcess], options: ShadowOptions, tell: Callable[[str], None]
+) -> None:
+    """Let followers take in what was recorded before: from the last keyframe at which somebody kept it."""
+    names = _list_before(options.target)
+    for follower in followers if names else ():
+        try:
+            state = read_state(options.target, follower.role, options.twins)
+        except BadInput as error:
+            tell(str(error))
+            state = None
+        left = list_segments_left(state, names)
+        if state is not None and left is not None:
+            follower.resume(state)
+        follower.read_before(options.target, names if left is None else left)
 
 
 def _list_before(target: str) -> list[str]:

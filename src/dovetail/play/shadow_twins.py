@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -28,6 +28,7 @@ __all__ = [
     "ALL_ROLES",
     "DIFFERENCES",
     "FoldConsumer",
+    "KeyframeResult",
     "ShadowTwins",
     "TellingConsumer",
     "TwinConsumer",
@@ -65,11 +66,24 @@ class ShadowTwins:
         return TriedRules(self.settings, self.manifests, as_karpenter=self.choices == "karpenter")
 
 
+class KeyframeResult(NamedTuple):
+    """What a follower had found when a segment began, as it tells its results."""
+
+    segment: str
+    result: bytes
+
+
 class TellingConsumer(LookConsumer, Protocol):
     """Takes looks, and says as JSON what they came to."""
 
     def encode_result(self) -> bytes:
         """What is known so far; nothing while there is nothing."""
+
+    def resume(self, result: bytes) -> None:
+        """Go on from what another of its kind had found before the first look that comes."""
+
+    def take_keyframe(self) -> KeyframeResult | None:
+        """What was known when the last segment began, unless somebody has taken it already."""
 
     def close(self) -> None:
         """No more will come; what is known stays."""
@@ -80,16 +94,29 @@ class FoldConsumer(ShadowFold):
 
     def __init__(self, twins: ShadowTwins) -> None:
         self._rules = twins.build_rules()
+        self._earlier: ShadowReport | None = None
+        self._keyframe: KeyframeResult | None = None
         super().__init__(DifferenceTracker(self._rules.decide_as))
 
     def begin_segment(self, head: SegmentHead) -> None:
         """A segment begins, with the settings of the cluster."""
         super().begin_segment(head)
         self._rules.read_head(head)
+        self._keyframe = KeyframeResult(head.name, self.encode_result())
+
+    def resume(self, result: bytes) -> None:
+        """The report of the time before; decisions that were under way then are not followed further."""
+        self._earlier = msgspec.json.decode(result, type=ShadowReport)
+
+    def take_keyframe(self) -> KeyframeResult | None:
+        """The report before the last segment."""
+        found, self._keyframe = self._keyframe, None
+        return found
 
     def report(self) -> ShadowReport:
         """What was found so far, without twins."""
-        return self.build_report(notes=self._rules.notes)
+        report = self.build_report(notes=self._rules.notes)
+        return report if self._earlier is None else self._earlier.add(report)
 
     def encode_result(self) -> bytes:
         """The report, without twins."""
@@ -118,10 +145,24 @@ class TwinConsumer:
         self._unknown = 0.0
         self._waiting: deque[RecordedLook] = deque()
         self._last: datetime | None = None
+        self._earlier: TwinBill | None = None
+        # Segments that have begun in reality, and not yet in the twin, which is behind.
+        self._begun: deque[SegmentHead] = deque()
+        self._keyframe: KeyframeResult | None = None
 
     def begin_segment(self, head: SegmentHead) -> None:
         """A segment begins, with the settings of the cluster."""
         self._head = head
+        self._begun.append(head)
+
+    def resume(self, result: bytes) -> None:
+        """The bill of the time before; the twin begins again from the real fleet."""
+        self._earlier = msgspec.json.decode(result, type=TwinBill)
+
+    def take_keyframe(self) -> KeyframeResult | None:
+        """The bill before the last segment that the twin has reached."""
+        found, self._keyframe = self._keyframe, None
+        return found
 
     def add_look(self, look: RecordedLook) -> None:
         """One more look; the twin lives until some minutes before it."""
@@ -176,11 +217,12 @@ class TwinConsumer:
             bill = now if bill is None else bill.add(now)
             self._unknown = max(self._unknown, _find_unknown(now, self._run.hazard))
         if bill is None:
-            return None
+            return self._earlier
         found = _build_twin_bill(bill, self._paid.bill())
         broken = self._promises.count().budgets_broken
         promises = replace(found.promises, budgets_broken=broken)
-        return replace(found, promises=promises, unknown=self._unknown, boots=self._boots.list_days())
+        found = replace(found, promises=promises, unknown=self._unknown, boots=self._boots.list_days())
+        return found if self._earlier is None else self._earlier.add(found)
 
     def encode_result(self) -> bytes:
         """The bill as JSON."""
@@ -188,6 +230,13 @@ class TwinConsumer:
         return msgspec.json.encode(bill) if bill is not None else b""
 
     def _advance(self, time: datetime) -> None:
+        while self._begun and self._begun[0].began <= time:
+            head = self._begun.popleft()
+            self._live_until(head.began)
+            self._keyframe = KeyframeResult(head.name, self.encode_result())
+        self._live_until(time)
+
+    def _live_until(self, time: datetime) -> None:
         if self._run is None or time <= self._run.now:
             return
         self._run.advance_to(time)
@@ -300,6 +349,7 @@ def _build_twin_bill(bill: ReplayBill, paid: PaidBill) -> TwinBill:
         until=bill.until,
         dollars=bill.dollars,
         paid=paid.dollars,
+        estimated=bill.estimated,
         node_hours=bill.node_hours,
         promises=PromiseCounts(waited=bill.pods_waited, evictions=bill.evictions),
         hours=hours,

@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from dovetail.aws import Aws, AwsError, list_pages
+from dovetail.aws import Aws, AwsAbsent, AwsError, list_pages
 from dovetail.history.recording.reader import SegmentSource
 from dovetail.ports import Clock
 from dovetail.settings.decision_log import LogPlace
@@ -73,6 +73,22 @@ class RecordingBucket:
     async def _holds(self, key: str, body: bytes) -> bool:
         answer = await self._aws.call("s3", "GetObject", {"Bucket": self._bucket, "Key": key})
         return bytes(answer["Body"]) == body
+
+    async def read_beside(self, name: str) -> bytes:
+        """An object beside the segments; nothing where there is none."""
+        try:
+            answer = await self._aws.call(
+                "s3", "GetObject", {"Bucket": self._bucket, "Key": self._folder + name}
+            )
+        except AwsAbsent:
+            return b""
+        return bytes(answer["Body"])
+
+    async def write_beside(self, name: str, data: bytes) -> bytes:
+        """Put an object beside the segments, in the place of its namesake."""
+        asked = {"Bucket": self._bucket, "Key": self._folder + name, "Body": data}
+        await self._aws.call("s3", "PutObject", asked | {"ContentType": "application/json"})
+        return data
 
     async def list_segments(self, run: RunNow) -> list[SegmentSource]:
         """The segments of the recording, the oldest first; `run` waits for bytes when one is read."""
