@@ -257,4 +257,9 @@ def _build_offering(fact: _Fact, zone: str, capacity_type: str) -> Offering:
         labels.ZONE: parse_values("In", (zone,)),
         labels.CAPACITY_TYPE: parse_values("In", (capacity_type,)),
     }
-    return Offering(requirements=Requirements(requirements), price=price or 0.0, available=price is not None)
+    return Offering(
+        requirements=Requirements(requirements),
+        price=price or 0.0,
+        available=price is not None,
+        price_unknown=price is None,
+    )

@@ -185,7 +185,7 @@ def _choose_offering(sold: Sequence[Offering], known: Mapping[str, str]) -> Offe
     if not sold:
         return None
     chosen = sold[0] if len(sold) == 1 else next((each for each in sold if _is_of(each, known)), sold[0])
-    return chosen if isfinite(chosen.price) else None
+    return None if chosen.price_unknown or not isfinite(chosen.price) else chosen
 
 
 def _is_of(offering: Offering, known: Mapping[str, str]) -> bool:

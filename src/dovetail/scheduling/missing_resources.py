@@ -120,7 +120,7 @@ def _is_allowed(each: InstanceType, demands: Requirements, undefined: Set[str]) 
 
 
 def _find_lowest_price(each: InstanceType) -> float:
-    return min((offering.price for offering in each.offerings), default=inf)
+    return min((offering.price for offering in each.offerings if not offering.price_unknown), default=inf)
 
 
 def _list_exclusions(

@@ -46,6 +46,16 @@ def test_a_price_that_is_no_number_is_unknown_and_said(price: float) -> None:
     assert bill_nodes(world.snapshot.nodes, PriceList.from_snapshot(world.snapshot)) == Bill(unpriced=("a",))
 
 
+@pytest.mark.spec("BL-2")
+@pytest.mark.parametrize("kind", ["spot", "on-demand", "reserved"])
+def test_an_unknown_price_is_named_and_nothing_that_is_added_makes_it_known(kind: str) -> None:
+    reservation = "cr-1" if kind == "reserved" else ""
+    deal = offering(Z1, kind, 0.0, kind == "reserved", reservation, price_unknown=True)
+    odd = instance_type("odd", 4, "16Gi", 110, offerings=[deal.change_parts(volumes=0.01, added=0.2)])
+    world = scene(state("a", of=odd, kind=kind, labels={RESERVATION: reservation}), types=(odd,))
+    assert bill_nodes(world.snapshot.nodes, PriceList.from_snapshot(world.snapshot)) == Bill(unpriced=("a",))
+
+
 def test_of_two_reservations_a_node_costs_what_its_own_does() -> None:
     deals = [
         offering(Z1, "reserved", price, reservation=name) for name, price in (("cr-1", 0.1), ("cr-2", 0.2))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dovetail.api import labels as names
 from dovetail.api.bad_items import mark_set_aside
@@ -189,3 +190,15 @@ def test_overlaid_types_are_bought_at_their_new_price_and_say_so() -> None:
 def test_keys_the_types_do_not_know_select_nothing() -> None:
     found = judged(overlay("o", ("team", "In", "a"), price="9"))
     assert prices(found) == {"a": [1.0, 2.0], "b": [3.0, 4.0]}
+
+
+def test_a_price_makes_an_unknown_one_known_and_a_change_leaves_it_unknown() -> None:
+    unknown = replace(TYPES[0].offerings[0], price=0.0, price_unknown=True, available=False)
+    types = (replace(TYPES[0], offerings=(unknown,)),)
+    named, changed = overlay("o", EVERY, price="5"), overlay("o", EVERY, price_adjustment="+5")
+    for said, price in ((named, 5.0), (changed, None)):
+        found = judged(said, types=types)
+        (deal,) = found.types["default"][0].offerings
+        assert (None if deal.price_unknown else deal.price) == price
+        assert deal.price_overlaid
+        assert not deal.available

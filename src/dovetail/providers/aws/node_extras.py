@@ -72,7 +72,7 @@ class ClassExtras:
     def price_offering(self, offering: Offering) -> Offering:
         """The offering at the price of the whole node."""
         address = self.address if offering.zone in self.addressed else 0.0
-        unknown = not offering.price and not offering.available and not offering.reserved
+        unknown = offering.price_unknown and not offering.reserved
         if unknown or (not self.volumes and not address):
             return offering
         parts = PriceParts(instance=offering.price, volumes=self.volumes, address=address)

@@ -105,6 +105,7 @@ class OfferingProvider:
                                 capacity_type, facts.name, zone, subnets, buying, partition
                             ),
                             price_estimated=guessed,
+                            price_unknown=price is None,
                         )
                         for partition in partitions or ("",)
                     )
@@ -141,7 +142,7 @@ class OfferingProvider:
     ) -> list[Offering]:
         if not self.reserved_capacity:
             return []
-        price = (self.find_price(labels.ON_DEMAND, facts.name, "") or 0.0) / RESERVED_PART
+        price = self.find_price(labels.ON_DEMAND, facts.name, "")
         made = []
         for each in buying.reservations:
             if each.instance_type != facts.name:
@@ -150,10 +151,11 @@ class OfferingProvider:
             made += [
                 Offering(
                     requirements=_build_reserved_requirements(each, zone_ids.get(zone, ""), partition),
-                    price=price,
+                    price=(price or 0.0) / RESERVED_PART,
                     available=left != 0 and zone in open_zones and each.state != EXPIRING,
                     reservation_id=each.id,
                     reservation_capacity=left,
+                    price_unknown=price is None,
                 )
                 for partition in partitions
             ]

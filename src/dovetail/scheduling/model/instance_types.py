@@ -90,6 +90,9 @@ class Offering(Record, frozen=True):
     price_estimated: bool = False
     # What the price list says, while a commitment has paid for such an instance.
     listed: float | None = None
+    # Karpenter: an unknown price is 0. Such an offering cannot be had, and the bill names its nodes. Reserved
+    # capacity can: it is paid for already, and only what comes on top of the instance counts.
+    price_unknown: bool = False
 
     @property
     def zone(self) -> str:
@@ -114,7 +117,12 @@ class Offering(Record, frozen=True):
         return self.price if self.parts is None else self.parts.instance
 
     def change_parts(self, **changed: float) -> Offering:
-        """The same offering with other parts of its price; one without extras has no parts."""
+        """The same offering with other parts of its price; one without extras has no parts.
+
+        An unknown price stays unknown, whatever is added to it.
+        """
+        if self.price_unknown and not self.reserved:
+            return self
         parts = replace(self.parts or PriceParts(instance=self.price), **changed)
         return replace(self, price=parts.total, parts=parts if parts.extras else None)
 

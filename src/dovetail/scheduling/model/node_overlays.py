@@ -57,11 +57,15 @@ class OverlaidTypes:
     statuses: tuple[OverlayStatus, ...]
 
 
+# A change of price begins with one of these; anything else is a price.
+_SIGNS = "+-"
+
+
 def adjust_price(price: float, change: str) -> float:
     """The price after a change: absolute, or a signed amount or percentage, but never below nothing."""
     if not change:
         return price
-    if change[0] not in "+-":
+    if change[0] not in _SIGNS:
         return float(change)
     if change.endswith("%"):
         return max(price * (1 + float(change[:-1]) / 100), 0.0)
@@ -200,7 +204,12 @@ def _record_changes(overlay: NodeOverlay, selected: _Selected, said: _OverlayCha
 
 
 def _overlay_price(offering: Offering, change: str) -> Offering:
-    """An overlay is about the instance alone: volumes, addresses and what a person adds come on top of it."""
+    """An overlay is about the instance alone: volumes, addresses and what a person adds come on top of it.
+
+    One that names a price makes it known; one that changes a price leaves an unknown one unknown.
+    """
+    if change and change[0] not in _SIGNS:
+        offering = replace(offering, price_unknown=False)
     corrected = offering.change_parts(instance=adjust_price(offering.instance_price, change))
     return replace(corrected, price_overlaid=True, price_estimated=False)
 

@@ -29,7 +29,8 @@ from dovetail.aws import AwsError
 from dovetail.errors import InsufficientCapacity, Retry
 from dovetail.providers.aws.instance_type_info import bundled_facts
 from dovetail.providers.aws.instance_types import read_type_info
-from dovetail.scheduling.model.instance_types import PriceParts
+from dovetail.scheduling.bill import PriceList
+from dovetail.scheduling.model.instance_types import Offering, PriceParts
 from dovetail.sim.aws.ec2.types import _render_type as as_ec2_shows_it
 from support.ec2 import Ec2, provided
 from support.stage import virtual
@@ -372,6 +373,41 @@ async def test_a_type_without_a_price_is_for_sale_once_a_person_gave_it_one() ->
     closed.provider.prices._bundled.pop("m5.large")
     closed.overlays.put(overlay("0.2", "m5.large"))
     assert not await closed.offerings("m5.large")
+
+
+@pytest.mark.spec("BL-2", "aws-171")
+@virtual
+async def test_a_price_that_aws_does_not_tell_is_unknown_and_not_nothing() -> None:
+    ec2 = await provided()
+    block = ec2.aws.reservations.add("m5.large", "us-west-2a", 3, {"team": "x"})
+    await ec2.apply(**reserving("x"))
+    known = {deal.reserved: deal for deal in (await ec2.type("m5.large")).offerings}
+    assert not any(deal.price_unknown for deal in known.values())
+    ec2.provider.prices._on_demand.pop("m5.large")
+    ec2.provider.prices._spot = {"m5.large": {"us-west-2b": 0.03}}
+    ec2.provider.prices._spot_known = True
+    ec2.provider.prices.changes += 1
+    made = await ec2.type("m5.large")
+    found = {(deal.capacity_type, deal.zone[-1]): deal for deal in made.offerings}
+    assert [place for place, deal in found.items() if not deal.price_unknown] == [("spot", "b")]
+    # Volumes make no price of an unknown one, and what has none cannot be had, but what is paid for already.
+    assert {place for place, deal in found.items() if deal.available} == {("spot", "b"), ("reserved", "a")}
+    assert {deal.price for place, deal in found.items() if place[0] in ("on-demand", "spot")} == {
+        0.0,
+        found["spot", "b"].price,
+    }
+    prices = PriceList.from_offers({"default": (made,)})
+    for kind, zone, price in (("on-demand", "a", None), ("spot", "a", None), ("spot", "b", 0.03)):
+        place = {"topology.kubernetes.io/zone": f"us-west-2{zone}", "karpenter.sh/capacity-type": kind}
+        bought = prices.find_offering("default", {**place, "node.kubernetes.io/instance-type": "m5.large"})
+        assert (bought.instance_price if bought is not None else None) == price
+    assert found["reserved", "a"].reservation_id == block.id
+    assert prices.find_price("default", _label_node(found["reserved", "a"], "m5.large")) is None
+
+
+def _label_node(deal: Offering, name: str) -> dict[str, str]:
+    known = {key: values.only or "" for key, values in deal.requirements.by_key.items()}
+    return {**known, "node.kubernetes.io/instance-type": name}
 
 
 @pytest.mark.spec("aws-166")
