@@ -20,6 +20,7 @@ from dovetail.api.nodepool import Requirement
 from dovetail.app.controller import Dovetail
 from dovetail.errors import InsufficientCapacity
 from dovetail.ports import Instance
+from dovetail.runtime.transport import ApiReply, ApiRequest
 from dovetail.settings import read_settings
 from dovetail.sim.clock import VirtualClock
 from dovetail.sim.cluster.controllers import SimClusterOptions
@@ -28,11 +29,13 @@ from dovetail.sim.transport import LocalTransport
 from dovetail.sim.world import World
 from support.apiserver import deployment
 from support.https_apiserver import DEFINITIONS
+from support.killable_process import Fate, MortalTransport
 
 __all__ = ["LIMITS", "POOLS", "SpendCluster"]
 
 Json = dict[str, Any]
 LIMITS, POOLS, CLAIMS = "spendlimits.dovetail.sh", "nodepools.karpenter.sh", "nodeclaims.karpenter.sh"
+COUNTED = ("/spendlimits/", "/nodeclaims", "/events")
 TYPE, ZONE, KIND = (
     "node.kubernetes.io/instance-type",
     "topology.kubernetes.io/zone",
@@ -40,10 +43,26 @@ TYPE, ZONE, KIND = (
 )
 
 
+class _CountedWrites(MortalTransport):
+    """The transport of a controller that dies at a write to a SpendLimit or NodeClaim, or at an event."""
+
+    async def send(self, request: ApiRequest) -> ApiReply:
+        if request.method == "GET" or not any(name in request.path for name in COUNTED):
+            if self._fate.dead.is_set():
+                await asyncio.Event().wait()
+            return await self._transport.send(request)
+        await self._fate.strikes(before=True)
+        reply = await self._transport.send(request)
+        await self._fate.strikes(before=False)
+        return reply
+
+
 class SpendCluster:
     """A cluster in virtual time whose controller follows SpendLimits."""
 
     def __init__(self, seed: int = 1, *, start: Any = None, node_ready: float = 5.0, **settings: str) -> None:
+        # When the controller that runs now dies, counted in writes that have to do with limits.
+        self.fate = Fate()
         self.chance = Random(seed)
         self.seed = seed
         self.clock = VirtualClock(start) if start is not None else VirtualClock()
@@ -55,6 +74,8 @@ class SpendCluster:
         self.environment = {"SPEND_LIMITS": "true", **settings}
         self.refusals = 0.0
         self.moody = False
+        # Spot capacity is refused at every launch: claims that allow it become on-demand nodes.
+        self.spot_is_out = False
         self.refused = 0
         self._known: dict[str, float] = {}
         self.ours = self.build_controller()
@@ -62,7 +83,7 @@ class SpendCluster:
 
     def build_controller(self) -> Dovetail:
         settings = read_settings((), self.environment, provider="kwok")
-        transport = LocalTransport(self.world.server)
+        transport = _CountedWrites(LocalTransport(self.world.server), self.fate)
         made = Dovetail(settings, transport, clock=self.clock, chance=Random(self.seed), provider="kwok")
         launch = made.cloud.create
 
@@ -76,12 +97,32 @@ class SpendCluster:
         return made
 
     def _choose_offering(self, claim: NodeClaim) -> NodeClaim:
-        """The claim, bound to any one of the offerings it allows."""
+        """The claim, bound to any one of the offerings it allows and the cloud has."""
         allowed = list(self._list_allowed(claim.spec.requirements))
+        if self.spot_is_out:
+            allowed = [each for each in allowed if each[1][KIND] != "spot"]
+        if not allowed:
+            self.refused += 1
+            self._close_spot()
+            raise InsufficientCapacity(f"launching {claim.name}: spot is out")
         _, labels = self.chance.choice(allowed)
         chosen = tuple(Requirement(key=key, operator="In", values=(value,)) for key, value in labels.items())
         others = tuple(each for each in claim.spec.requirements if each.key not in labels)
         return replace(claim, spec=replace(claim.spec, requirements=(*others, *chosen)))
+
+    def _close_spot(self) -> None:
+        """As the provider for EC2 remembers what was refused: the next plan knows of it."""
+        cloud: Any = self.ours.cloud
+        cloud._types = tuple(
+            replace(
+                each,
+                offerings=tuple(
+                    replace(deal, available=deal.available and deal.capacity_type != "spot")
+                    for deal in each.offerings
+                ),
+            )
+            for each in cloud._types
+        )
 
     def _list_allowed(self, requirements: Iterable[Any]) -> Iterable[tuple[float, dict[str, str]]]:
         given = {each.key: set(each.values) for each in requirements if each.operator == "In"}
@@ -97,9 +138,12 @@ class SpendCluster:
     def start(self) -> None:
         self._running = asyncio.create_task(self.ours.run())
 
-    async def kill(self) -> None:
-        """The controller ends where it stands, and another one takes its place."""
+    async def kill(self, fate: Fate | None = None) -> None:
+        """The controller ends where it stands, and another one takes its place, with this fate."""
         assert self._running is not None
+        # What it would still say while it is taken apart, nobody hears.
+        self.fate.dead.set()
+        self.fate = fate or Fate()
         self._running.cancel()
         await asyncio.gather(self._running, return_exceptions=True)
         self.ours = self.build_controller()
@@ -171,7 +215,7 @@ class SpendCluster:
         """Dollars an hour of all NodeClaims that are not being deleted; orders at worst."""
         wanted, total = set(pools), 0.0
         for claim in self.list_claims():
-            labels = claim["metadata"].get("labels", {})
+            labels = self._find_labels(claim)
             if wanted and labels.get("karpenter.sh/nodepool") not in wanted:
                 continue
             if claim.get("status", {}).get("providerID") and TYPE in labels:
@@ -186,6 +230,15 @@ class SpendCluster:
             total += self._find_price(given)
         return total
 
+    def _find_labels(self, claim: Json) -> dict[str, str]:
+        """Those of the claim, and of its Node: who is killed after a launch has not written the former."""
+        own: dict[str, str] = claim["metadata"].get("labels", {})
+        identity = claim.get("status", {}).get("providerID")
+        if TYPE in own or not identity:
+            return own
+        nodes = (each for each in self.api.list("nodes") if each["spec"].get("providerID") == identity)
+        return {**next((each["metadata"]["labels"] for each in nodes), {}), **own}
+
     def _find_price(self, given: Mapping[str, set[str]]) -> float:
         """The dearest offering among these."""
         key = str(sorted((name, sorted(values)) for name, values in given.items()))
@@ -197,7 +250,7 @@ class SpendCluster:
         """Dollars an hour of everything that is launched, until its NodeClaim is gone."""
         total = 0.0
         for claim in self.api.list(CLAIMS):
-            labels = claim["metadata"].get("labels", {})
+            labels = self._find_labels(claim)
             if claim.get("status", {}).get("providerID") and TYPE in labels:
                 total += self._find_price({key: {labels[key]} for key in (TYPE, ZONE, KIND)})
         return total

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 from dovetail.api.numbers import parse_integer
 from dovetail.errors import shorten_text
@@ -79,6 +80,7 @@ class Schedule:
         return by_date or by_weekday
 
 
+@lru_cache(maxsize=256)
 def parse_schedule(text: str) -> Schedule:
     """Read a schedule; ValueError says what is wrong with it."""
     text = text.strip()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache
 from typing import ClassVar
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -109,6 +110,8 @@ class MonthSpend(Record, frozen=True):
     # Until when `spent` counts, and the dollars an hour of the last 24 hours.
     until: datetime | None = None
     rate: str = ""
+    # For so many seconds of it no controller looked.
+    unseen_seconds: int = 0
 
 
 class SpendLimitStatus(Record, frozen=True):
@@ -162,8 +165,14 @@ def is_window_active(window: SpendWindow, now: datetime, zone: tzinfo) -> bool:
 
     Its schedule is read off the clocks of the zone. Of an hour that these strike twice the first counts.
     """
+    return _is_open(window.schedule, window.duration, now, zone)
+
+
+# Limits mostly have the same hours, and all of them are looked at together.
+@lru_cache(maxsize=256)
+def _is_open(cron_fields: str, duration: str, now: datetime, zone: tzinfo) -> bool:
     try:
-        schedule, lasts = cron.parse_schedule(window.schedule), parse_duration(window.duration)
+        schedule, lasts = cron.parse_schedule(cron_fields), parse_duration(duration)
     except ValueError as error:
         raise BadSpendLimit(str(error)) from error
     return any(opened <= now < opened + lasts for opened in _list_openings(schedule, now, lasts, zone))
@@ -201,7 +210,7 @@ def find_spend_problems(spec: SpendLimitSpec) -> Iterator[tuple[str, str]]:
         path = f"spec.windows[{index}]"
         yield from _find_amount_problems(path, window)
         try:
-            if cron.parse_schedule(window.schedule).find_next(datetime(2026, 1, 1, tzinfo=UTC)) is None:
+            if not _names_a_day(window.schedule):
                 yield (
                     f"{path}.schedule",
                     "names no day that exists; write five cron fields, such as 0 19 * * 1-5",
@@ -209,6 +218,11 @@ def find_spend_problems(spec: SpendLimitSpec) -> Iterator[tuple[str, str]]:
         except ValueError as error:
             yield f"{path}.schedule", f"{error}; write five cron fields, such as 0 19 * * 1-5"
         yield from _find_duration_problems(f"{path}.duration", window.duration)
+
+
+@lru_cache(maxsize=256)
+def _names_a_day(schedule: str) -> bool:
+    return cron.parse_schedule(schedule).find_next(datetime(2026, 1, 1, tzinfo=UTC)) is not None
 
 
 def _find_duration_problems(path: str, text: str) -> Iterator[tuple[str, str]]:

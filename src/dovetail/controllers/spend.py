@@ -8,26 +8,32 @@ went meanwhile are the error, which the condition names.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timedelta
+from contextlib import suppress
+from datetime import datetime
 
 from msgspec.structs import replace
 
 from dovetail.api import conditions
 from dovetail.api.meta import Condition
 from dovetail.api.nodeclaim import NodeClaim
-from dovetail.api.spend_limit import (
-    HourlySpend,
-    MonthSpend,
-    SpendLimit,
-    SpendLimitStatus,
-    find_month,
-    parse_dollars,
-    read_time_zone,
-)
+from dovetail.api.spend_limit import HourlySpend, MonthSpend, SpendLimit, SpendLimitStatus, read_time_zone
 from dovetail.controllers.base import SINGLETON, Backoff, Cache, Result, Trigger, requeue_after
 from dovetail.controllers.context import ControllerContext
 from dovetail.controllers.observing.series import GaugeSeries
 from dovetail.controllers.spend_guard import SpendGuard
+from dovetail.controllers.spend_status import (
+    ACHIEVABLE,
+    READY,
+    build_condition,
+    build_last_month,
+    build_month,
+    format_amount,
+    has_other_reason,
+    is_worth_writing,
+    judge_ready,
+    judge_within,
+    read_tally,
+)
 from dovetail.errors import Conflict, DovetailError, Gone
 from dovetail.scheduling.bill import PriceList, bill_nodes
 from dovetail.scheduling.model import state_node as views
@@ -38,19 +44,15 @@ from dovetail.scheduling.spend_caps import SpendCap
 from dovetail.scheduling.spend_month import (
     MonthTally,
     PaidTime,
+    add_unseen,
     advance_month,
     compute_spend_floor,
-    project_month,
 )
-from dovetail.scheduling.spend_prices import DUST
 
 __all__ = ["SpendLimitController"]
 
 EVERY, UNSYNCED = 60.0, 1.0
-# The month is written when it moved by so much, or when so much time has passed.
-MOVED, UNWRITTEN = 0.005, timedelta(minutes=5)
 FLOOR_EVERY = 600.0
-READY, WITHIN, ACHIEVABLE = "Ready", "WithinLimit", "Achievable"
 
 
 class SpendLimitController:
@@ -68,6 +70,8 @@ class SpendLimitController:
         self._clock = context.clock
         self._cache = DecisionCache()
         self._tallies: dict[str, MonthTally] = {}
+        # Limits as events told of them last.
+        self._told: dict[str, SpendLimit] = {}
         # Dollars an hour that limits cannot be kept below, and when that was worked out.
         self._floors: dict[str, tuple[float, float]] = {}
         # Nodes that were paid for and are gone since the last look, by NodePool.
@@ -145,14 +149,17 @@ class SpendLimitController:
     ) -> MonthTally | None:
         if cap.problem:
             return None
-        zone = read_time_zone(limit.spec.time_zone)
-        tally = self._tallies.get(limit.uid) or _read_tally(limit, now)
+        zone, known = read_time_zone(limit.spec.time_zone), self._tallies.get(limit.uid)
+        tally = known or read_tally(limit, now)
         mine = (each for pool, each in paid if cap.covers(pool))
-        found = self._tallies[limit.uid] = advance_month(tally, mine, now, zone)
+        found = advance_month(tally, mine, now, zone)
+        if known is None:
+            found = add_unseen(found, tally.until, zone)
+        self._tallies[limit.uid] = found
         return found
 
     def _forget_others(self, known: set[str]) -> None:
-        for kept in (self._tallies, self._floors):
+        for kept in (self._tallies, self._floors, self._told):
             for uid in kept.keys() - known:
                 kept.pop(uid, None)
 
@@ -165,58 +172,45 @@ class SpendLimitController:
         status = SpendLimitStatus(
             observed_generation=limit.metadata.generation,
             hourly=HourlySpend(
-                limit="" if cap.hourly is None else _format_amount(cap.hourly),
-                spent=_format_amount(used.listed if cap.listed else used.effective),
-                in_flight=_format_amount(used.listed_in_flight if cap.listed else used.effective_in_flight),
+                limit="" if cap.hourly is None else format_amount(cap.hourly),
+                spent=format_amount(used.listed if cap.listed else used.effective),
+                in_flight=format_amount(used.listed_in_flight if cap.listed else used.effective_in_flight),
             ),
-            month=_build_month(tally, limit),
-            last_month=_build_last_month(tally) or limit.status.last_month,
+            month=build_month(tally, limit),
+            last_month=build_last_month(tally) or limit.status.last_month,
             held_pods=held,
             conditions=limit.status.conditions,
         )
         after = replace(limit, status=status)
         for condition in (
-            self._judge_ready(cap, used),
-            _judge_within(cap, used),
+            judge_ready(cap, used, tally, any(cap.covers(pool.name) for pool in self._context.pools)),
+            judge_within(cap, used),
             await self._judge_achievable(limit, cap, busy=bool(held or used.nodes)),
         ):
             after = conditions.set_condition(after, condition, now, conditions.ROOTLESS)
-        if _is_worth_writing(limit.status, after.status):
-            try:
+        # Told before it is written: who is killed in between tells it once more, and not never.
+        self._tell_changes(limit, cap, after)
+        self._told[limit.uid] = after
+        if is_worth_writing(limit.status, after.status):
+            with suppress(Conflict, Gone):  # somebody wrote meanwhile: the next look says it again
                 await self._context.kube.patch(limit, after, status=True, guarded=True)
-            except (Conflict, Gone):
-                return  # somebody wrote meanwhile: the next look says it again
-            self._tell_changes(limit, after)
-
-    def _judge_ready(self, cap: SpendCap, used: PoolSpend) -> Condition:
-        if cap.problem:
-            return _build_condition(READY, conditions.FALSE, "Unreadable", cap.problem)
-        if used.unpriced and cap.hourly is not None:
-            names = ", ".join(sorted(used.unpriced)[:3])
-            told = (
-                f"nobody knows the price of {len(used.unpriced)} nodes ({names}); their NodePools buy no more"
-            )
-            return _build_condition(READY, conditions.FALSE, "PriceUnknown", told)
-        if not any(cap.covers(pool.name) for pool in self._context.pools):
-            return _build_condition(READY, conditions.TRUE, "NoPools", "no NodePool is selected")
-        return _build_condition(READY, conditions.TRUE, "Ready", "")
 
     async def _judge_achievable(self, limit: SpendLimit, cap: SpendCap, *, busy: bool) -> Condition:
         """Whether a fleet for the pods could cost so little; not asked while there are neither."""
         if cap.hourly is None or cap.problem:
-            return _build_condition(ACHIEVABLE, conditions.TRUE, "NoHourlyLimit", "")
+            return build_condition(ACHIEVABLE, conditions.TRUE, "NoHourlyLimit", "")
         floor, since = self._floors.get(limit.uid, (0.0, -FLOOR_EVERY))
         now = self._clock.monotonic()
         if busy and now - since >= FLOOR_EVERY:
             floor = await self._compute_floor(cap)
             self._floors[limit.uid] = floor, now
         if floor <= cap.hourly:
-            return _build_condition(ACHIEVABLE, conditions.TRUE, "Achievable", "")
+            return build_condition(ACHIEVABLE, conditions.TRUE, "Achievable", "")
         told = (
             f"no fleet for the pods of these pools costs less than ${floor:.2f} an hour; "
             f"the limit is ${cap.hourly:.2f}"
         )
-        return _build_condition(ACHIEVABLE, conditions.FALSE, "FloorAboveLimit", told)
+        return build_condition(ACHIEVABLE, conditions.FALSE, "FloorAboveLimit", told)
 
     async def _compute_floor(self, cap: SpendCap) -> float:
         context = self._context
@@ -226,35 +220,39 @@ class SpendLimitController:
         held = frozenset(self._guard.held_pods.get(cap.limit, ()))
         return await context.compute(compute_spend_floor, snapshot, cap, held)
 
-    def _tell_changes(self, before: SpendLimit, after: SpendLimit) -> None:
-        """Events for what is new: pods held or no longer, and limits that cannot be kept."""
+    def _tell_changes(self, limit: SpendLimit, cap: SpendCap, after: SpendLimit) -> None:
+        """Events for what is new: pods held or no longer, and limits that cannot be kept.
+
+        Who begins to lead tells once more what stands, since nobody knows what the one before had told.
+        """
+        before, anew = self._told.get(limit.uid, limit), limit.uid not in self._told
         held, was = after.status.held_pods, before.status.held_pods
-        if held and not was:
+        if held and (anew or not was):
             note = f"SpendLimit {after.name} is reached: {held} pods wait for room in it"
-            self._record_event(after, "SpendLimitReached", note, warning=True)
+            self._record_event(after, "SpendLimitReached", note, cap, warning=True)
         if was and not held:
             note = f"No pod waits for room in SpendLimit {after.name} any more"
-            self._record_event(after, "SpendLimitCleared", note)
+            self._record_event(after, "SpendLimitCleared", note, cap)
         found = conditions.find_condition(after, ACHIEVABLE)
         if (
             found is not None
             and found.status == conditions.FALSE
-            and not conditions.is_false(before, ACHIEVABLE)
+            and (anew or not conditions.is_false(before, ACHIEVABLE))
         ):
-            self._record_event(after, "SpendLimitUnachievable", found.message, warning=True)
+            self._record_event(after, "SpendLimitUnachievable", found.message, cap, warning=True)
         ready = conditions.find_condition(after, READY)
-        if ready is not None and ready.reason == "NoPools" and _has_other_reason(before, ready.reason):
-            self._record_event(after, "NoPools", "No NodePool is selected by this SpendLimit", warning=True)
+        if ready is not None and ready.reason == "NoPools" and has_other_reason(before, ready.reason):
+            note = "No NodePool is selected by this SpendLimit"
+            self._record_event(after, "NoPools", note, cap, warning=True)
 
-    def _record_event(self, limit: SpendLimit, reason: str, note: str, *, warning: bool = False) -> None:
+    def _record_event(
+        self, limit: SpendLimit, reason: str, note: str, cap: SpendCap, *, warning: bool = False
+    ) -> None:
         """An event on the limit, and on every NodePool that it covers."""
-        covered = (pool for pool in self._context.pools if self._covers(limit, pool.name))
+        covered = (pool for pool in self._context.pools if cap.covers(pool.name))
         for each in (limit, *covered):
             dedupe = (each.uid, limit.name)
             self._context.recorder.publish_event(each, reason, note, warning=warning, dedupe=dedupe)
-
-    def _covers(self, limit: SpendLimit, pool: str) -> bool:
-        return any(cap.limit == limit.name and cap.covers(pool) for cap in self._guard.list_caps())
 
     def report(self) -> None:
         """Count for whoever looks at the metrics."""
@@ -284,82 +282,3 @@ def _find_launched(state: StateNode) -> datetime | None:
     launched = conditions.find_condition(claim, conditions.LAUNCHED)
     since = launched.last_transition_time if launched is not None else None
     return since or claim.metadata.creation_timestamp
-
-
-def _read_tally(limit: SpendLimit, now: datetime) -> MonthTally:
-    """Where the last leader stopped counting; a limit that nobody counted begins with its creation."""
-    month, last = limit.status.month, limit.status.last_month
-    zone = read_time_zone(limit.spec.time_zone)
-    if month is None or month.until is None:
-        began = limit.metadata.creation_timestamp or now
-        return MonthTally(of=find_month(began, zone)[0], until=min(began, now))
-    return MonthTally(
-        of=month.of,
-        until=month.until,
-        spent=parse_dollars(month.spent),
-        rate=parse_dollars(month.rate or "0"),
-        last_of=last.of if last is not None else "",
-        last_spent=parse_dollars(last.spent) if last is not None else 0.0,
-    )
-
-
-def _build_month(tally: MonthTally | None, limit: SpendLimit) -> MonthSpend | None:
-    if tally is None:
-        return limit.status.month
-    return MonthSpend(
-        of=tally.of,
-        spent=f"{tally.spent:.4f}",
-        projected=_format_amount(project_month(tally, read_time_zone(limit.spec.time_zone))),
-        until=tally.until,
-        rate=f"{tally.rate:.4f}",
-    )
-
-
-def _build_last_month(tally: MonthTally | None) -> MonthSpend | None:
-    if tally is None or not tally.last_of:
-        return None
-    return MonthSpend(of=tally.last_of, spent=f"{tally.last_spent:.4f}")
-
-
-def _judge_within(cap: SpendCap, used: PoolSpend) -> Condition:
-    """Whether what there is stays within the limit; lowering a limit takes nothing away."""
-    dollars = used.listed + used.listed_in_flight if cap.listed else used.effective + used.effective_in_flight
-    over = [
-        f"there is more {name} than is allowed"
-        for name, most in cap.resources.items()
-        if used.capacity.get(name, 0) > most
-    ]
-    if cap.hourly is not None and dollars > cap.hourly + DUST:
-        over.append(f"nodes cost ${dollars:.2f} an hour and ${cap.hourly:.2f} are allowed")
-    if cap.nodes is not None and used.nodes > cap.nodes:
-        over.append(f"there are {used.nodes} nodes and {cap.nodes} are allowed")
-    if cap.month:
-        over.append(f"the ${cap.monthly:.2f} of {cap.month} are spent")
-    if over:
-        return _build_condition(WITHIN, conditions.FALSE, "Exceeded", "; ".join(over))
-    return _build_condition(WITHIN, conditions.TRUE, WITHIN, "")
-
-
-def _build_condition(kind: str, status: str, reason: str, message: str) -> Condition:
-    return Condition(type=kind, status=status, reason=reason, message=message)
-
-
-def _has_other_reason(limit: SpendLimit, reason: str) -> bool:
-    found = conditions.find_condition(limit, READY)
-    return found is None or found.reason != reason
-
-
-def _format_amount(amount: float) -> str:
-    return f"{amount:.2f}" if amount >= 1 or not amount else f"{amount:.4f}"
-
-
-def _is_worth_writing(before: SpendLimitStatus, after: SpendLimitStatus) -> bool:
-    """Whether anything but the month changed, or the month by enough, or it was not written for long."""
-    if replace(before, month=None) != replace(after, month=None):
-        return True
-    if before.month is None or after.month is None or before.month.until is None or after.month.until is None:
-        return before.month != after.month
-    if before.month.of != after.month.of or after.month.until - before.month.until >= UNWRITTEN:
-        return True
-    old, new = float(before.month.spent), float(after.month.spent)
-    return abs(new - old) > MOVED * old

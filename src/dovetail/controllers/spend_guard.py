@@ -19,9 +19,10 @@ from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.plan import PlannedNode
 from dovetail.scheduling.model.snapshot import SchedulingOptions, Snapshot, build_pools_and_catalogs
-from dovetail.scheduling.spend import SpendRoom, compute_spend
+from dovetail.scheduling.spend import compute_spend
 from dovetail.scheduling.spend_caps import SpendCap, build_caps
 from dovetail.scheduling.spend_prices import PricedNode, narrow_template, price_node
+from dovetail.scheduling.spend_room import SpendRoom
 from dovetail.state.cluster import Cluster
 
 __all__ = ["Offers", "SpendGuard"]

@@ -13,8 +13,9 @@ from dovetail.disruption.blocked_reason import BlockedReason
 from dovetail.disruption.candidates import BlockedNode, Candidate
 from dovetail.disruption.inputs import DisruptionInput
 from dovetail.scheduling.model.plan import PlannedNode
-from dovetail.scheduling.spend import SpendExcess, SpendRoom, compute_spend
+from dovetail.scheduling.spend import compute_spend
 from dovetail.scheduling.spend_prices import PricedNode, narrow_node, narrow_template, price_node
+from dovetail.scheduling.spend_room import SpendExcess, SpendRoom
 
 __all__ = ["DriftSpend"]
 

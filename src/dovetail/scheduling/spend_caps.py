@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from math import inf
 
@@ -14,6 +14,7 @@ from dovetail.api.spend_limit import (
     LISTED,
     WARN,
     BadSpendLimit,
+    CoveredPools,
     SpendLimit,
     find_month,
     find_spend_problems,
@@ -64,19 +65,40 @@ def build_caps(
     limits: Iterable[SpendLimit], pools: Iterable[NodePool], now: datetime
 ) -> tuple[SpendCap, ...]:
     """What every limit allows now, by name."""
-    known = tuple(pools)
+    known = _LabelledPools(pools)
     return tuple(_build_cap(each, known, now) for each in sorted(limits, key=lambda each: each.name))
 
 
-def _build_cap(limit: SpendLimit, pools: Sequence[NodePool], now: datetime) -> SpendCap:
+class _LabelledPools:
+    """NodePools by each of their labels, so that not all are looked at for each limit."""
+
+    def __init__(self, pools: Iterable[NodePool]) -> None:
+        self._pools = {each.name: each for each in pools}
+        self._names: dict[tuple[str, str], set[str]] = {}
+        for each in self._pools.values():
+            for pair in each.labels.items():
+                self._names.setdefault(pair, set()).add(each.name)
+
+    def list_names(self, chosen: CoveredPools) -> tuple[str, ...]:
+        """The NodePools that are chosen, by name."""
+        if chosen.names:
+            return tuple(sorted(set(chosen.names)))
+        found: Iterable[str] = self._pools
+        if chosen.match_labels:
+            found = set.intersection(*(self._names.get(pair, set()) for pair in chosen.match_labels.items()))
+        if chosen.match_expressions:
+            wanted = LabelSelector(match_expressions=chosen.match_expressions)
+            found = (name for name in found if matches_selector(wanted, self._pools[name].labels))
+        return tuple(sorted(found))
+
+
+def _build_cap(limit: SpendLimit, pools: _LabelledPools, now: datetime) -> SpendCap:
     spec = limit.spec
     chosen = spec.node_pools
     selected = bool(chosen.names or chosen.match_labels or chosen.match_expressions)
-    wanted = LabelSelector(match_labels=chosen.match_labels, match_expressions=chosen.match_expressions)
-    names = chosen.names or tuple(each.name for each in pools if matches_selector(wanted, each.labels))
     plain = SpendCap(
         limit=limit.name,
-        pools=tuple(sorted(set(names))) if selected else (),
+        pools=pools.list_names(chosen) if selected else (),
         every=not selected,
         unmanaged=spec.include_unmanaged,
         listed=spec.basis == LISTED,

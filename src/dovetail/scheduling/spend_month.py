@@ -19,7 +19,14 @@ from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.snapshot import Snapshot
 from dovetail.scheduling.spend_caps import SpendCap
 
-__all__ = ["MonthTally", "PaidTime", "advance_month", "compute_spend_floor", "project_month"]
+__all__ = [
+    "MonthTally",
+    "PaidTime",
+    "add_unseen",
+    "advance_month",
+    "compute_spend_floor",
+    "project_month",
+]
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
@@ -46,6 +53,8 @@ class MonthTally(Record, frozen=True):
     rate: float = 0.0
     last_of: str = ""
     last_spent: float = 0.0
+    # For how long of it nobody looked: what came and went then is missing.
+    unseen: timedelta = timedelta()
 
 
 def advance_month(tally: MonthTally, paid: Iterable[PaidTime], now: datetime, zone: tzinfo) -> MonthTally:
@@ -69,7 +78,13 @@ def _open_month(tally: MonthTally, zone: tzinfo) -> MonthTally:
     name = find_month(tally.until, zone)[0]
     if name == tally.of:
         return tally
-    return replace(tally, of=name, spent=0.0, last_of=tally.of, last_spent=tally.spent)
+    return replace(tally, of=name, spent=0.0, last_of=tally.of, last_spent=tally.spent, unseen=timedelta())
+
+
+def add_unseen(tally: MonthTally, since: datetime, zone: tzinfo) -> MonthTally:
+    """The tally of somebody who goes on counting: nobody looked since this moment."""
+    begins = find_month(tally.until, zone)[1]
+    return replace(tally, unseen=tally.unseen + max(timedelta(), tally.until - max(since, begins)))
 
 
 def _smooth_rate(before: MonthTally, rate: float, passed: timedelta) -> float:

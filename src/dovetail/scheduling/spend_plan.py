@@ -12,7 +12,7 @@ Only where that does not help do claims list fewer than fifteen types.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from math import inf, isfinite
@@ -29,9 +29,10 @@ from dovetail.scheduling.model.snapshot import Snapshot, build_pools_and_catalog
 from dovetail.scheduling.postprocess import apply_plan
 from dovetail.scheduling.sequential.results import build_plan
 from dovetail.scheduling.sequential.scheduler import SequentialScheduler
-from dovetail.scheduling.spend import PoolSpend, SpendExcess, SpendRoom, compute_spend
+from dovetail.scheduling.spend import compute_spend
 from dovetail.scheduling.spend_caps import SpendCap
-from dovetail.scheduling.spend_prices import LEAST_TYPES, PricedNode, narrow_node, price_node
+from dovetail.scheduling.spend_prices import LEAST_TYPES, PlannedPrices, PricedNode
+from dovetail.scheduling.spend_room import SpendExcess, SpendRoom
 
 __all__ = ["limit_plan", "read_priority"]
 
@@ -46,52 +47,78 @@ def limit_plan(
     snapshot: Snapshot, plan: Plan, caps: Sequence[SpendCap], find_plan: FindPlan, cache: DecisionCache
 ) -> Plan:
     """The plan within these caps: the very same where none of them covers a node of it."""
-    if not any(cap.covers(node.pool) for cap in caps for node in plan.new_nodes):
+    pools = {node.pool for node in plan.new_nodes}
+    if not any(pools if cap.every else not pools.isdisjoint(cap.pools) for cap in caps):
         return plan
     spent = compute_spend(snapshot, cache)
     enforced = [cap for cap in caps if not cap.warn]
-    cut = _PlanCut(snapshot, enforced, spent)
+    cut = _PlanCut(snapshot, SpendRoom(enforced, spent), cache)
     for least in (LEAST_TYPES, 1) if enforced else ():
         narrow = cut.narrow_nodes(plan, least)
         if len(cut.take_nodes(narrow.new_nodes)) == len(plan.new_nodes):
             plan = narrow
             break
     else:
-        plan = cut.plan_again(plan, find_plan, cache) if enforced else plan
+        plan = cut.plan_again(plan, find_plan) if enforced else plan
     warned = [cap for cap in caps if cap.warn]
-    return _add_warnings(snapshot, plan, warned, spent) if warned else plan
+    ranked = cut.rank_nodes(plan.new_nodes) if warned else ()
+    exceeded = {cap.limit: _list_excess(ranked, SpendRoom((cap,), spent)) for cap in warned}
+    told = {limit: names for limit, names in exceeded.items() if names}
+    return replace(plan, spend_held={**plan.spend_held, **told}) if told else plan
 
 
-@dataclass(slots=True)
-class _Wait:
-    """Since when a pod waits, and its priority; room for a capacity buffer has the least."""
-
-    priority: float
-    since: float
+def _list_excess(ranked: Iterable[tuple[PricedNode, float]], room: SpendRoom) -> tuple[str, ...]:
+    """The pods of those nodes that limits would have no room for; nodes come in order, with priorities."""
+    found: list[str] = []
+    for priced, priority in ranked:
+        if not room.covers(priced.node.pool):
+            continue
+        if room.find_excess(priced, priority) is None:
+            room.charge_node(priced)
+        else:
+            found += priced.node.pods
+    return tuple(found)
 
 
 class _Order:
     """Which of two planned nodes comes first."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        self._waits: dict[str, _Wait] = {}
-        for pod in (*snapshot.pods, *snapshot.moving):
-            self._waits[pod.full_name] = _Wait(read_priority(pod), _read_since(pod))
-        for pod in snapshot.virtual:
-            self._waits[pod.full_name] = _Wait(-inf, inf)
+        self._pods = {pod.full_name: pod for pod in (*snapshot.pods, *snapshot.moving)}
+        # Room for capacity buffers has the least priority of all.
+        self._virtual = frozenset(pod.full_name for pod in snapshot.virtual)
+        self._ranks: dict[int, tuple[tuple[str, ...], float, float]] = {}
+
+    def _rank_pod(self, name: str) -> tuple[float, float]:
+        """The pod's priority, and since when it is pending."""
+        pod = self._pods.get(name)
+        if pod is None or name in self._virtual:
+            return -inf, inf
+        return read_priority(pod), _read_since(pod)
+
+    def _rank_node(self, node: PlannedNode) -> tuple[float, float]:
+        """The highest priority of the node's pods, and since when the first of them is pending."""
+        # The entry holds its pods, so that no other object can have the same id.
+        known = self._ranks.get(id(node.pods))
+        if known is None:
+            ranks = [self._rank_pod(name) for name in node.pods]
+            highest = max((priority for priority, _ in ranks), default=-inf)
+            first = min((since for _, since in ranks), default=inf)
+            known = self._ranks[id(node.pods)] = node.pods, highest, first
+        return known[1], known[2]
 
     def find_priority(self, node: PlannedNode) -> float:
         """The highest priority of the node's pods."""
-        return max((self._waits[name].priority for name in node.pods if name in self._waits), default=-inf)
+        return self._rank_node(node)[0]
 
     def build_key(self, node: PlannedNode) -> tuple[float, float, float, str]:
-        since = min((self._waits[name].since for name in node.pods if name in self._waits), default=inf)
+        highest, since = self._rank_node(node)
         price = node.price if isfinite(node.price) else inf
-        return -self.find_priority(node), since, price / max(1, len(node.pods)), node.name
+        return -highest, since, price / max(1, len(node.pods)), node.name
 
     def build_pod_key(self, name: str) -> tuple[float, float, str]:
-        wait = self._waits[name]
-        return -wait.priority, wait.since, name
+        priority, since = self._rank_pod(name)
+        return -priority, since, name
 
 
 def read_priority(pod: Pod) -> float:
@@ -117,57 +144,50 @@ class _Held:
 class _PlanCut:
     """One plan that is cut to what the caps allow."""
 
-    def __init__(self, snapshot: Snapshot, caps: Sequence[SpendCap], spent: Mapping[str, PoolSpend]) -> None:
+    def __init__(self, snapshot: Snapshot, room: SpendRoom, cache: DecisionCache) -> None:
         self._snapshot = snapshot
-        self._caps = caps
-        self._spent = spent
+        self._room = room
+        self._cache = cache
         self._order = _Order(snapshot)
-        self._room = SpendRoom(caps, spent)
+        self._prices = PlannedPrices(snapshot, cache)
         self._held = _Held()
-        self._narrowed: dict[object, PlannedNode] = {}
-        self._priced: dict[object, PricedNode] = {}
+        # The nodes that were ranked last, and how.
+        self._ranked: tuple[Sequence[PlannedNode], list[tuple[PricedNode, float]]] = ((), [])
 
     def narrow_nodes(self, plan: Plan, least: int) -> Plan:
         """The plan with narrower claims in limited NodePools, each of so many types at least."""
-        self._room = SpendRoom(self._caps, self._spent)
         return replace(plan, new_nodes=tuple(self._narrow_node(node, least) for node in plan.new_nodes))
 
     def _narrow_node(self, node: PlannedNode, least: int) -> PlannedNode:
-        """The narrowed node; those of one batch are mostly alike."""
-        if not self._room.covers(node.pool):
-            return node
-        key = node.pool, node.instance_types, node.capacity_types, node.price, str(node.requirements), least
-        like = self._narrowed.get(key)
-        if like is None:
-            like = self._narrowed[key] = narrow_node(self._snapshot, node, least=least)
-        return replace(node, instance_types=like.instance_types, capacity_types=like.capacity_types)
+        return self._prices.narrow_node(node, least) if self._room.covers(node.pool) else node
 
-    def _price_node(self, node: PlannedNode) -> PricedNode:
-        key = node.pool, node.instance_types, node.capacity_types, str(node.requirements)
-        like = self._priced.get(key)
-        if like is None:
-            like = self._priced[key] = price_node(self._snapshot, node)
-        return PricedNode(node, like.price, like.capacity)
+    def rank_nodes(self, nodes: Sequence[PlannedNode]) -> list[tuple[PricedNode, float]]:
+        """The nodes with what they may cost and their priority, the most important first."""
+        if nodes is not self._ranked[0]:
+            ordered = sorted(nodes, key=self._order.build_key)
+            found = [(self._prices.price_node(node), self._order.find_priority(node)) for node in ordered]
+            self._ranked = nodes, found
+        return self._ranked[1]
 
-    def take_nodes(self, nodes: Iterable[PlannedNode]) -> list[PlannedNode]:
+    def take_nodes(self, nodes: Sequence[PlannedNode]) -> list[PlannedNode]:
         """Those of the nodes that limits have room for, the most important first; the others are held."""
+        self._room.forget_charges()
+        return self._take_more(nodes)
+
+    def _take_more(self, nodes: Sequence[PlannedNode]) -> list[PlannedNode]:
         taken: list[PlannedNode] = []
-        for node in sorted(nodes, key=self._order.build_key):
-            if not self._room.covers(node.pool):
-                taken.append(node)
-                continue
-            priced = self._price_node(node)
-            excess = self._room.find_excess(priced, self._order.find_priority(node))
+        for priced, priority in self.rank_nodes(nodes):
+            excess = self._room.find_excess(priced, priority)
             if excess is not None:
-                self._held.add_node(node, excess)
+                self._held.add_node(priced.node, excess)
                 continue
             self._room.charge_node(priced)
-            taken.append(node)
+            taken.append(priced.node)
         return taken
 
-    def plan_again(self, plan: Plan, find_plan: FindPlan, cache: DecisionCache) -> Plan:
+    def plan_again(self, plan: Plan, find_plan: FindPlan) -> Plan:
         """The most important pods first, each tier onto what those before it took, in nodes that fit."""
-        self._room = SpendRoom(self._caps, self._spent)
+        self._room.forget_charges()
         world = replace(self._snapshot, pods=(), moving=(), virtual=())
         taken: list[PlannedNode] = []
         for levels in self._list_tiers(plan):
@@ -181,7 +201,7 @@ class _PlanCut:
                     replace(self._narrow_node(node, 1), name=f"{node.pool}/{len(taken)}-{at}")
                     for at, node in enumerate(found.new_nodes)
                 ]
-                more = self.take_nodes(nodes)
+                more = self._take_more(nodes)
                 taken += more
                 world = apply_plan(asked, replace(found, new_nodes=tuple(more)))
                 left = {name for node in nodes for name in node.pods}
@@ -189,8 +209,7 @@ class _PlanCut:
                 waiting = [name for name in waiting if name in left]
                 if not more:
                     break
-        made = self._refill(taken, plan, cache)
-        self._room = SpendRoom(self._caps, self._spent)
+        made = self._refill(taken, plan)
         return self._merge(plan, made, self.take_nodes(made.new_nodes))
 
     def _list_waiting(self, levels: tuple[float, ...], lost: AbstractSet[str]) -> list[str]:
@@ -239,9 +258,9 @@ class _PlanCut:
         rest = tuple(order[MOST_TIERS - 1 :])
         return [*first, rest] if rest else first
 
-    def _refill(self, taken: Sequence[PlannedNode], plan: Plan, cache: DecisionCache) -> Plan:
+    def _refill(self, taken: Sequence[PlannedNode], plan: Plan) -> Plan:
         """All pods again, one by one: those of taken nodes there, the others wherever there is room."""
-        run = SequentialScheduler(self._snapshot, cache=cache)
+        run = SequentialScheduler(self._snapshot, cache=self._cache)
         pods = {pod.full_name: pod for pod in run.batch}
         for node in taken:
             capacity_types = Values(
@@ -301,17 +320,3 @@ class _PlanCut:
         pool, excess = self._find_hold(decision.pod)
         reason = NodeReason(pool, Reason.SPEND, excess.told)
         return Decision(decision.pod, None, (reason,), str(excess))
-
-
-def _add_warnings(
-    snapshot: Snapshot, plan: Plan, caps: Sequence[SpendCap], spent: Mapping[str, PoolSpend]
-) -> Plan:
-    """The plan with the pods named that limits would hold if they did more than warn."""
-    found = dict(plan.spend_held)
-    for cap in caps:
-        cut = _PlanCut(snapshot, (cap,), spent)
-        kept = {node.name for node in cut.take_nodes(plan.new_nodes)}
-        pods = tuple(name for node in plan.new_nodes if node.name not in kept for name in node.pods)
-        if pods:
-            found[cap.limit] = pods
-    return replace(plan, spend_held=found)

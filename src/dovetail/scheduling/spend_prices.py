@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from dovetail.api import labels
 from dovetail.scheduling.model import state_node as views
+from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.instance_types import InstanceType, check_min_values
 from dovetail.scheduling.model.plan import PlannedNode
 from dovetail.scheduling.model.requirements import Requirements
@@ -24,6 +25,7 @@ from dovetail.scheduling.model.snapshot import Snapshot
 __all__ = [
     "DUST",
     "LEAST_TYPES",
+    "PlannedPrices",
     "PricedNode",
     "find_largest",
     "find_worst_price",
@@ -76,14 +78,15 @@ def find_largest(types: Iterable[InstanceType]) -> Nano:
 def find_worst_price(types: Iterable[InstanceType], requirements: Requirements, snapshot: Snapshot) -> float:
     """The dearest offering that a launch by these requirements could end in; infinite if none is known.
 
-    Offerings that cannot be had now count: by the time of the launch they may be all there is.
+    Offerings that cannot be had now count: by the time of the launch they may be all there is. One whose
+    price nobody knows cannot be had before it has a price.
     """
     known = snapshot.options.flavour.well_known
     prices = [
         offering.price
         for each in types
         for offering in each.offerings
-        if requirements.is_compatible(offering.requirements, known)
+        if not offering.price_unknown and requirements.is_compatible(offering.requirements, known)
     ]
     return max(prices, default=inf)
 
@@ -102,6 +105,68 @@ def price_node(snapshot: Snapshot, node: PlannedNode) -> PricedNode:
     requirements = node.ordered if node.instance_types else node.requirements
     types = _list_node_types(snapshot, node)
     return PricedNode(node, find_worst_price(types, requirements, snapshot), find_largest(types))
+
+
+class _OfferingKeys:
+    """Of catalogues, the labels that their offerings speak of; looked for once in each."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Sequence[InstanceType], tuple[str, ...]]] = {}
+
+    def list_keys(self, catalogs: Sequence[Sequence[InstanceType]]) -> list[tuple[str, ...]]:
+        """The labels, catalogue by catalogue."""
+        # The entry holds its catalogue, so that no other object can have the same id.
+        self._known = {
+            id(types): self._known.get(id(types)) or (types, _list_offering_keys(types)) for types in catalogs
+        }
+        return [self._known[id(types)][1] for types in catalogs]
+
+
+def _list_offering_keys(types: Iterable[InstanceType]) -> tuple[str, ...]:
+    return tuple(
+        sorted({key for each in types for deal in each.offerings for key in deal.requirements.by_key})
+    )
+
+
+class PlannedPrices:
+    """Prices and narrows the nodes of plans in one world; of nodes that are bought alike, one for all.
+
+    They are alike whose types, capacity types and values of those labels are the same that offerings speak
+    of: nodes of a hundred NodePools mostly are.
+    """
+
+    def __init__(self, snapshot: Snapshot, cache: DecisionCache) -> None:
+        self._snapshot = snapshot
+        keys = cache.get_part(_OfferingKeys).list_keys(snapshot.catalogs)
+        self._keys = {
+            pool.name: (pool.catalog, keys[pool.catalog]) for pool in snapshot.pools if pool.catalog >= 0
+        }
+        self._narrowed: dict[object, PlannedNode] = {}
+        self._priced: dict[object, PricedNode] = {}
+
+    def narrow_node(self, node: PlannedNode, least: int) -> PlannedNode:
+        """The node without what is much dearer than expected."""
+        key = self._find_key(node), node.price, least
+        like = self._narrowed.get(key)
+        if like is None:
+            like = self._narrowed[key] = narrow_node(self._snapshot, node, least=least)
+        return replace(node, instance_types=like.instance_types, capacity_types=like.capacity_types)
+
+    def price_node(self, node: PlannedNode) -> PricedNode:
+        """The node with what it counts against limits until it is launched."""
+        key = self._find_key(node)
+        like = self._priced.get(key)
+        if like is None:
+            like = self._priced[key] = price_node(self._snapshot, node)
+        return PricedNode(node, like.price, like.capacity)
+
+    def _find_key(self, node: PlannedNode) -> object:
+        catalog, keys = self._keys.get(node.pool, (-1, ()))
+        if catalog < 0 or not node.instance_types:
+            return node.pool, node.instance_types, node.capacity_types, str(node.requirements)
+        known = node.requirements.by_key
+        wanted = tuple((key, each.min_values) for key, each in known.items() if each.min_values is not None)
+        return catalog, node.instance_types, node.capacity_types, tuple(map(known.get, keys)), wanted
 
 
 def narrow_node(

@@ -185,6 +185,18 @@ def test_an_offering_that_cannot_be_had_now_counts_as_well() -> None:
     assert price_node(snapshot, node).price == 2.5
 
 
+def test_an_offering_whose_price_nobody_knows_is_no_risk_of_a_launch_and_no_free_one_either() -> None:
+    odd = offering(Z2, "on-demand", 0.0, available=False, price_unknown=True)
+    deals = [offering(Z1, "spot", 2.0), odd]
+    types = (instance_type("c2", 2, "8Gi", 110, offerings=deals),)
+    snapshot = World(nodepool(), types=types).snapshot(pod("a", cpu="1"))
+    (node,) = decide_plan(Situation(snapshot=snapshot)).new_nodes
+    assert price_node(snapshot, node).price == 2.0
+    unknown = (instance_type("c2", 2, "8Gi", 110, offerings=[odd]),)
+    snapshot = World(nodepool(), types=unknown).snapshot()
+    assert price_node(snapshot, replace(node, capacity_types=("on-demand",))).price == inf
+
+
 @pytest.mark.spec("SL-14")
 def test_claims_lose_what_is_half_as_dear_again_and_keep_fifteen_types() -> None:
     types = tuple(sold(f"t{number:02d}", 2 + number, 1.0 + number / 10) for number in range(40))

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime, timedelta
 from itertools import combinations_with_replacement
+from math import inf
 from random import Random
 from zoneinfo import ZoneInfo
 
 import pytest
-from msgspec.structs import replace
 
 from dovetail.api.pod import Pod
 from dovetail.scheduling.model.instance_types import InstanceType
+from dovetail.scheduling.model.snapshot import StateNode
 from dovetail.scheduling.spend_caps import SpendCap
 from dovetail.scheduling.spend_month import (
     MonthTally,
     PaidTime,
+    add_unseen,
     advance_month,
     compute_spend_floor,
     project_month,
 )
 from support.builders import nodepool, pod
-from support.worlds import World, instance_type
+from support.worlds import Z1, Z2, World, instance_type, offering, running
 
 NEW_YORK = ZoneInfo("America/New_York")
 HOUR = timedelta(hours=1)
@@ -73,6 +76,18 @@ def test_a_look_after_months_closes_each_at_its_end() -> None:
     assert advance_month(tally, always, tally.until, UTC) is tally
 
 
+@pytest.mark.spec("SL-6")
+def test_time_in_which_nobody_looked_is_added_up_within_its_month_alone() -> None:
+    at = datetime(2026, 6, 30, 23, 50, tzinfo=UTC)
+    tally = begin(at, "2026-06")
+    later = add_unseen(advance_month(tally, (), at + timedelta(minutes=4), UTC), at, UTC)
+    assert later.unseen == timedelta(minutes=4)
+    again = add_unseen(advance_month(later, (), at + timedelta(minutes=6), UTC), later.until, UTC)
+    assert again.unseen == timedelta(minutes=6)
+    july = add_unseen(advance_month(again, (), at + timedelta(minutes=15), UTC), again.until, UTC)
+    assert (july.of, july.unseen) == ("2026-07", timedelta(minutes=5))
+
+
 def test_the_projection_goes_by_the_last_day() -> None:
     start = datetime(2026, 6, 1, tzinfo=UTC)
     steady = (PaidTime(price=1.0, since=start),)
@@ -86,52 +101,119 @@ def test_the_projection_goes_by_the_last_day() -> None:
     assert tally.rate == pytest.approx(2.0, abs=0.05)
 
 
-CHEAP, DEAR = (
-    instance_type("cheap", 4, "8Gi", 110, price=1.0),
-    instance_type("dear", 16, "32Gi", 110, price=3.0),
-)
+# As many small worlds in every run; more with the variable.
+WORLDS = int(os.environ.get("DOVETAIL_SPEND_WORLDS", "40"))
 
 
-def find_cheapest_fleet(pods: list[Pod], types: tuple[InstanceType, ...]) -> float:
-    """By trying everything: every fleet, and every way to put these pods onto it."""
-    sizes = [int(each.spec.containers[0].resources.requests["cpu"].milli) for each in pods]
-    rooms = sorted((each.offerings[0].price, each.allocatable()["cpu"].milli) for each in types)
-    best = float("inf")
-    for nodes in range(1, len(sizes) + 1):
-        for fleet in combinations_with_replacement(rooms, nodes):
-            if sum(price for price, _ in fleet) < best and fits(sizes, [room for _, room in fleet]):
-                best = sum(price for price, _ in fleet)
-    return best
+class SearchedWorld:
+    """A small world, and beside it the cheapest fleet by trying every one and every way to fill it.
+
+    Some pods run on nodes that were bought for them, others are pending; nodes that nobody ordered cost
+    nothing. Two NodePools have types of their own, and the limit is about one of them or both.
+    """
+
+    def __init__(self, seed: int) -> None:
+        chance = Random(seed)
+        self.types = {name: tuple(self._draw_type(chance, name, n) for n in range(2)) for name in ("a", "b")}
+        pools = [nodepool(name, labels={"of": name}) for name in ("a", "b")]
+        self.world = World(*pools, types=self.types)
+        self.covered = chance.choice((("a",), ("a", "b")))
+        pods = [self._draw_pod(chance, number) for number in range(chance.randrange(1, 6))]
+        running = [each for each in pods if chance.random() < 0.4]
+        self.world.provision(*running)
+        self.free = [(3000, 3 << 30)] if chance.random() < 0.25 else []
+        if self.free:
+            self.world.nodes.append(running_node("alien", cpu="3", memory="3Gi"))
+        self.waiting = [each for each in pods if each not in running]
+        self.pods = [each for each in pods if self._is_covered(each)]
+
+    def _draw_type(self, chance: Random, pool: str, number: int) -> InstanceType:
+        kinds = [("spot", round(chance.uniform(0.5, 2.0) * (number + 1), 3))]
+        kinds.append(("on-demand", round(chance.uniform(0.5, 4.0) * (number + 1), 3)))
+        deals = [offering(Z1, kind, price, chance.random() < 0.9) for kind, price in kinds]
+        deals.append(offering(Z2, "spot", 5.0 * (number + 1)))
+        size = (4, 10)[number]
+        return instance_type(
+            f"{pool}-{number}", size, f"{chance.choice((1, 2)) * size}Gi", 110, offerings=deals
+        )
+
+    def _draw_pod(self, chance: Random, number: int) -> Pod:
+        wanted = chance.choice(({"of": "a"}, {"of": "b"}, {} if len(self.covered) == 2 else {"of": "a"}))
+        cpu, memory = chance.choice(("1", "2", "3")), chance.choice(("1Gi", "2Gi", "3Gi"))
+        return pod(f"p-{number}", cpu=cpu, memory=memory, node_selector=wanted)
+
+    def _is_covered(self, each: Pod) -> bool:
+        """Whether only NodePools that the limit is about can serve the pod."""
+        return each.spec.node_selector.get("of", "a") in self.covered
+
+    def find_cheapest_fleet(self) -> float:
+        rooms = [
+            (min(deal.price for deal in each.offerings if deal.available), name, *_read_room(each))
+            for name in self.covered
+            for each in self.types[name]
+        ]
+        wants = [
+            (each.spec.node_selector.get("of"), *_read_size(each))
+            for each in sorted(self.pods, key=_read_size, reverse=True)
+        ]
+        best = inf
+        for nodes in range(len(wants) + 1):
+            for fleet in combinations_with_replacement(sorted(rooms), nodes):
+                price = sum(each[0] for each in fleet)
+                bins = [each[1:] for each in fleet] + [("", *each) for each in self.free]
+                if price < best and _fits(wants, bins):
+                    best = price
+        return best
+
+    def compute_floor(self) -> float:
+        cap = SpendCap(limit="some", pools=self.covered, hourly=1.0)
+        held = frozenset(each.full_name for each in self.waiting if each in self.pods)
+        return compute_spend_floor(self.world.snapshot(*self.waiting), cap, held)
 
 
-def fits(sizes: list[int], rooms: list[int]) -> bool:
-    if not sizes:
+def running_node(name: str, **allocatable: str) -> StateNode:
+    return running(name, allocatable={**allocatable, "pods": "110"})
+
+
+def _read_size(each: Pod) -> tuple[int, int]:
+    requests = each.spec.containers[0].resources.requests
+    return int(requests["cpu"].milli), int(requests["memory"].value)
+
+
+def _read_room(each: InstanceType) -> tuple[int, int]:
+    room = each.allocatable()
+    return int(room["cpu"].milli), int(room["memory"].value)
+
+
+def _fits(wants: list[tuple[str | None, int, int]], bins: list[tuple[str, int, int]]) -> bool:
+    if not wants:
         return True
-    first, *rest = sorted(sizes, reverse=True)
-    return any(
-        fits(rest, [*rooms[:at], room - first, *rooms[at + 1 :]])
-        for at, room in enumerate(rooms)
-        if room >= first and room not in rooms[:at]
-    )
+    (wanted, cpu, memory), *rest = wants
+    for at, (pool, cpus, gigabytes) in enumerate(bins):
+        if (wanted and wanted != pool) or cpus < cpu or gigabytes < memory or bins[at] in bins[:at]:
+            continue
+        if _fits(rest, [*bins[:at], (pool, cpus - cpu, gigabytes - memory), *bins[at + 1 :]]):
+            return True
+    return False
 
 
 @pytest.mark.spec("SL-8")
-def test_no_fleet_is_cheaper_than_the_floor_and_pods_that_go_lower_it() -> None:
-    proven = 0
-    for seed in range(25):
-        chance = Random(seed)
-        pods = [
-            pod(f"p-{number}", cpu=chance.choice(("1", "2", "3", "5")), memory="100Mi")
-            for number in range(chance.randrange(1, 6))
-        ]
-        world = World(nodepool(), types=(CHEAP, DEAR))
-        snapshot = world.snapshot(*pods)
-        cap = SpendCap(limit="all", every=True, hourly=1.0)
-        held = frozenset(each.full_name for each in pods)
-        floor = compute_spend_floor(snapshot, cap, held)
-        best = find_cheapest_fleet(pods, (CHEAP, DEAR))
-        assert floor <= best + 1e-9
-        proven += floor > 1.0 + 1e-9
-        fewer = compute_spend_floor(replace(snapshot, pods=()), cap, held)
-        assert fewer == 0.0
-    assert proven > 5, "a floor that never exceeds a limit proves nothing"
+def test_no_fleet_is_cheaper_than_the_floor() -> None:
+    """Whatever limit lies below the floor, no fleet keeps it: every one that would be cheaper was tried."""
+    tight = ran = 0
+    for seed in range(WORLDS):
+        drawn = SearchedWorld(seed)
+        floor, best = drawn.compute_floor(), drawn.find_cheapest_fleet()
+        assert floor <= best + 1e-9, f"seed {seed}"
+        tight += floor > best * 0.5 > 0
+        ran += any(state.claim is not None for state in drawn.world.nodes)
+    assert tight > WORLDS / 5, "a floor far below the cheapest fleet proves nothing"
+    assert ran > WORLDS / 5
+
+
+@pytest.mark.spec("SL-8")
+def test_pods_that_go_lower_the_floor() -> None:
+    drawn = next(each for each in map(SearchedWorld, range(99)) if len(each.waiting) > 1 and not each.free)
+    before = drawn.compute_floor()
+    drawn.waiting, drawn.world.nodes = [], []
+    assert before > 0.0 == drawn.compute_floor()

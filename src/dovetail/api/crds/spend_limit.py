@@ -36,6 +36,10 @@ _MONTH: dict[str, FieldSchema] = {
     "projected": constrain_field("Dollars at its end, if the rate of the last 24 hours goes on."),
     "until": constrain_field("The moment up to which spent is counted."),
     "rate": constrain_field("Dollars an hour in the last 24 hours."),
+    "unseenSeconds": constrain_field(
+        "For so many seconds of it no controller looked; nodes that came and went then are missing.",
+        format="int64",
+    ),
 }
 
 SPEND_FIELDS: dict[str, FieldSchema] = {
