@@ -15,6 +15,7 @@ import json
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -25,18 +26,20 @@ from difflib import unified_diff
 from importlib.util import cache_from_source
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from mutations import Mutation, mutations
 
+T = TypeVar("T")
 ROOT = Path(__file__).parents[1]
 LIST = ROOT / "hack" / "mutants.toml"
 CORE = ("scheduling", "disruption", "state", "controllers", "zonal")
 LISTED_FLOOR, SAMPLED_FLOOR = 0.95, 0.92
 LISTING = ("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 WAIT = 20  # times the processor's share: on a busy machine a slow run is no finding
+PATIENCE = 60.0  # seconds in which the warm process ends its forks
 NO_TESTS = {4, 5}  # pytest's exit codes for an unknown path and for an empty collection
 
 
@@ -139,11 +142,26 @@ def _place(file: str, source: str, mutation: Mutation) -> str:
     return f"{file}:{line}"
 
 
-class Copy:
-    """A copy of the tracked files, in which one mutant at a time is tried."""
+def take_part(mutants: Sequence[T], part: str) -> Sequence[T]:
+    """The part `i/n` of a list, so that n runs together try each mutant once."""
+    number, _, parts = part.partition("/")
+    if not (number.isdecimal() and parts.isdecimal() and 1 <= int(number) <= int(parts)):
+        raise SystemExit(f"--part {part}: say which of how many, such as 2/6")
+    first, after = ((int(number) + less) * len(mutants) // int(parts) for less in (-1, 0))
+    return mutants[first:after]
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+
+class Copy:
+    """A copy of the tracked files, in which one mutant at a time is tried.
+
+    What tests write beside it is under the same temporary folder, and goes with it.
+    """
+
+    def __init__(self, temporary: Path) -> None:
+        self.folder = folder = temporary / "tree"
+        self._written = temporary / "tmp"
+        for each in (folder, self._written):
+            each.mkdir()
         tracked = subprocess.run(LISTING, cwd=ROOT, capture_output=True, check=True).stdout
         for name in filter(None, tracked.decode().split("\0")):
             if (ROOT / name).is_file():
@@ -175,7 +193,8 @@ class Copy:
     def around(self) -> dict[str, str]:
         """The environment in which the copy's modules are the ones imported."""
         path = f"{self.folder / 'src'}{os.pathsep}{self.folder / 'hack'}"
-        return {**os.environ, "PYTHONPATH": path, "DOVETAIL_HYPOTHESIS": "steady"}
+        own = {"PYTHONPATH": path, "DOVETAIL_HYPOTHESIS": "steady", "TMPDIR": str(self._written)}
+        return {**os.environ, **own}
 
     def _tested(self, tests: Sequence[str], limit: float) -> tuple[str, str]:
         """What fails first, in words and by its name where it has one."""
@@ -213,6 +232,16 @@ class Run:
     budget: float
     probed: list[str]  # files whose code says which test reaches it
     unsound: int = 0  # tests that fail with nothing broken
+    warm: subprocess.Popen[str] | None = None
+
+    def stop(self) -> None:
+        """End the warm process, should it run: it writes to the copy."""
+        if self.warm is not None and self.warm.poll() is None:
+            self.warm.terminate()
+            try:
+                self.warm.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                self.warm.kill()
 
     def tried(self, mutants: Sequence[Mutant], named: bool) -> Iterator[tuple[Mutant, str, int]]:
         """Each mutant, how it was noticed, how many tests it met; `named`: only its own are asked."""
@@ -273,12 +302,17 @@ class Run:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         ) as process:
+            self.warm = process
             assert process.stdin is not None
             assert process.stdout is not None
-            process.stdin.write(json.dumps(job))
-            process.stdin.close()
-            for line in process.stdout:
-                yield json.loads(line)
+            try:
+                process.stdin.write(json.dumps(job))
+                process.stdin.close()
+                for line in process.stdout:
+                    yield json.loads(line)
+            except BaseException:
+                self.stop()  # before it is waited for
+                raise
 
 
 def widest(tests: set[str]) -> list[str]:
@@ -304,7 +338,43 @@ def report(title: str, mutants: Sequence[Mutant], run: Run, named: bool, floor: 
     return share >= floor
 
 
+def _stop(number: int, _frame: object) -> None:
+    """Leave as at the end, so that the copy is removed."""
+    raise SystemExit(128 + number)
+
+
 def main() -> int:
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _stop)
+    options = _read_options()
+    known = read_list()
+    listed = [each for each in known.listed if options.only in each.name or options.only in each.file]
+    listed = [] if options.no_listed else listed
+    drawn = sampled(known, options.sample, options.seed, options.within, options.skip)
+    probed = sorted({*core_files(CORE), *(each.file for each in (*known.listed, *drawn))})
+    with tempfile.TemporaryDirectory(prefix="dovetail-mutants-") as folder:
+        run = Run(Copy(Path(folder)), options.limit, options.budget, probed)
+        try:
+            return _try_both(take_part(listed, options.part), take_part(drawn, options.part), run, options)
+        finally:
+            run.stop()
+
+
+def _try_both(
+    listed: Sequence[Mutant], drawn: Sequence[Mutant], run: Run, options: argparse.Namespace
+) -> int:
+    enough = not listed or report("listed", listed, run, True, LISTED_FLOOR)
+    if run.unsound:
+        print(f"{run.unsound} of the listed tests fail with nothing broken")
+        enough = False
+    if drawn:
+        told = f"--seed {options.seed} --sample {options.sample} --skip {options.skip} --part {options.part}"
+        print(f"drawn by {told}", flush=True)
+        enough = report("sampled", drawn, run, False, SAMPLED_FLOOR) and enough
+    return 0 if enough else 1
+
+
+def _read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -313,6 +383,7 @@ def main() -> int:
     )
     parser.add_argument("--seed", default="1", help="what they are drawn by (default 1)")
     parser.add_argument("--skip", type=int, default=0, help="leave out the first so many of the draw")
+    parser.add_argument("--part", default="1/1", help="try the part i/n of both sets, such as 2/6")
     parser.add_argument("--only", default="", help="of the listed ones, those with this in name or file")
     parser.add_argument("--within", nargs="+", default=CORE, help=f"packages to draw from ({' '.join(CORE)})")
     parser.add_argument("--no-listed", action="store_true", help="draw only")
@@ -322,24 +393,7 @@ def main() -> int:
     parser.add_argument(
         "--limit", type=float, default=600, help="processor seconds of a process of its own (default 600)"
     )
-    options = parser.parse_args()
-    known = read_list()
-    listed = [each for each in known.listed if options.only in each.name or options.only in each.file]
-    listed = [] if options.no_listed else listed
-    drawn = sampled(known, options.sample, options.seed, options.within, options.skip)
-    probed = sorted({*core_files(CORE), *(each.file for each in (*known.listed, *drawn))})
-    with tempfile.TemporaryDirectory(prefix="dovetail-mutants-") as folder:
-        run = Run(Copy(Path(folder)), options.limit, options.budget, probed)
-        enough = not listed or report("listed", listed, run, True, LISTED_FLOOR)
-        if run.unsound:
-            print(f"{run.unsound} of the listed tests fail with nothing broken")
-            enough = False
-        if drawn:
-            print(
-                f"drawn by --seed {options.seed} --sample {options.sample} --skip {options.skip}", flush=True
-            )
-            enough = report("sampled", drawn, run, False, SAMPLED_FLOOR) and enough
-    return 0 if enough else 1
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -67,6 +67,15 @@ class Warm:
         self._learned: set[Path] = set()
         self._files: dict[Path, list[pytest.Item]] = {}
         self._functions: dict[str, list[FunctionType]] = {}
+        self._fork: tuple[int, str] | None = None  # the one that runs, and its folder
+
+    def stop(self, number: int, _frame: object) -> None:
+        """End at once, with the fork that runs and what it has written."""
+        if self._fork is not None:
+            child, folder = self._fork
+            _end(child)
+            shutil.rmtree(folder, ignore_errors=True)
+        os._exit(128 + number)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._reports.append(report)
@@ -203,16 +212,19 @@ class Warm:
         source, sink = os.pipe()
         child = os.fork()
         if not child:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.close(source)
             try:
                 self._run(items, change, whole, Path(folder), os.fdopen(sink, "w", buffering=1))
             finally:
                 os._exit(0)
+        self._fork = child, folder
         os.close(sink)
         try:
             with os.fdopen(source) as lines:
                 self._follow(child, lines, items, whole, answer)
         finally:
+            self._fork = None
             _end(child)
             shutil.rmtree(folder, ignore_errors=True)
         return answer
@@ -309,6 +321,7 @@ def main() -> int:
     os.environ["DOVETAIL_HYPOTHESIS"] = "mutants"
     options = ["-p", "no:cacheprovider", "-p", "no:faulthandler", "-p", "no:xdist"]
     warm = Warm(job, probes, lambda told: print(json.dumps(told), file=out))
+    signal.signal(signal.SIGTERM, warm.stop)
     with tempfile.TemporaryFile() as words:
         os.dup2(words.fileno(), 1)  # pytest's own words are read only when it could not begin
         ended = pytest.main([*options, *job["tests"]], plugins=[warm])

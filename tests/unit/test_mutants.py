@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import ast
+import os
+import signal
+import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
 
@@ -104,3 +108,37 @@ def test_a_change_listed_as_equivalent_is_not_drawn() -> None:
     without = mutants.MutantList(known.listed, frozenset({(first.file, *first.lines)}), known.tests)
     drawn = mutants.sampled(without, 3, "a", ("state",))
     assert (first.file, *first.lines) not in {(each.file, *each.lines) for each in drawn}
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 7, 9])
+def test_the_parts_of_a_list_are_the_list(parts: int) -> None:
+    whole = list("abcdefg")
+    taken = [mutants.take_part(whole, f"{i}/{parts}") for i in range(1, parts + 1)]
+    assert [each for part in taken for each in part] == whole
+
+
+@pytest.mark.parametrize("part", ["0/2", "3/2", "2", "a/b", "1/0"])
+def test_a_part_that_is_none_is_refused(part: str) -> None:
+    with pytest.raises(SystemExit, match="--part"):
+        mutants.take_part("ab", part)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_run_that_is_stopped_leaves_no_copy_behind(tmp_path: Path, number: signal.Signals) -> None:
+    command = [sys.executable, str(ROOT / "hack" / "mutants.py"), "--no-listed", "--sample", "1"]
+    run = subprocess.Popen(
+        [*command, "--within", "state"],
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert run.stdout is not None
+    assert run.stdout.readline().startswith("drawn by --seed 1 ")  # the copy is made
+    while not Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text():
+        time.sleep(0.01)  # its tests are about to be collected
+    assert len(list(tmp_path.iterdir())) == 1
+    run.send_signal(number)
+    run.stdout.close()
+    assert run.wait() != 0
+    assert list(tmp_path.iterdir()) == []

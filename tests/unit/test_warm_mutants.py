@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -95,6 +96,17 @@ def test_that_fails_after_another():
 
 def job(tmp_path: Path, *changes: tuple[str, str], named: bool = False, **more: Any) -> list[dict[str, Any]]:
     """What the warm process tells of these changes, and of unsound tests."""
+    with started(tmp_path, *changes, named=named, **more) as warm:
+        told, wrong = warm.communicate()
+    lines = [json.loads(line) for line in told.splitlines()]
+    assert lines[-1] == {"ended": 0}, wrong
+    return lines[:-1]
+
+
+def started(
+    tmp_path: Path, *changes: tuple[str, str], named: bool = False, **more: Any
+) -> subprocess.Popen[str]:
+    """A warm process with a job of these changes."""
     (tmp_path / "src").mkdir(exist_ok=True)
     (tmp_path / "src" / "sample.py").write_text(SOURCE)
     (tmp_path / "test_sample.py").write_text(TESTS)
@@ -122,17 +134,22 @@ def job(tmp_path: Path, *changes: tuple[str, str], named: bool = False, **more: 
         "budget": 60,
         **more,
     }
-    done = subprocess.run(
-        [sys.executable, str(HACK / "warm.py")],
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(tmp_path / "src"), "PATH": "/usr/bin:/bin"},
-        input=json.dumps(told),
-        capture_output=True,
-        text=True,
-    )
-    lines = [json.loads(line) for line in done.stdout.splitlines()]
-    assert lines[-1] == {"ended": 0}, done.stderr
-    return lines[:-1]
+    (tmp_path / "tmp").mkdir(exist_ok=True)
+    (tmp_path / "job").write_text(json.dumps(told))
+    with (tmp_path / "job").open() as told_by:
+        return subprocess.Popen(
+            [sys.executable, str(HACK / "warm.py")],
+            cwd=tmp_path,
+            env={
+                "PYTHONPATH": str(tmp_path / "src"),
+                "PATH": "/usr/bin:/bin",
+                "TMPDIR": str(tmp_path / "tmp"),
+            },
+            stdin=told_by,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
 
 
 def test_a_change_is_killed_by_a_test_that_passes_without_it(tmp_path: Path) -> None:
@@ -167,6 +184,21 @@ def test_a_change_that_never_ends_is_noticed(tmp_path: Path) -> None:
         if each.get("mutant") == "at += 1 -> at += 0"
     )
     assert told["noticed"] == "test_sample.py::test_counted does not come to an end"
+
+
+def test_one_that_is_stopped_ends_its_fork_and_removes_what_tests_wrote(tmp_path: Path) -> None:
+    """The fork is in a loop without end when the signal comes, with minutes to go."""
+    with started(tmp_path, ("one > other", "one < other"), ("at += 1", "at += 0"), spare=600.0) as warm:
+        assert warm.stdout is not None
+        while "one > other" not in warm.stdout.readline():
+            pass  # what is not broken has been learned
+        while not (fork := Path(f"/proc/{warm.pid}/task/{warm.pid}/children").read_text().strip()):
+            time.sleep(0.01)
+        while int(Path(f"/proc/{fork}/stat").read_text().split()[13]) < 10:
+            time.sleep(0.01)  # a tenth of a second of work: it is in its loop
+        warm.terminate()
+    assert not Path(f"/proc/{fork}").exists()
+    assert list((tmp_path / "tmp").iterdir()) == []
 
 
 def test_what_only_a_new_process_would_see_is_told_so(tmp_path: Path) -> None:
