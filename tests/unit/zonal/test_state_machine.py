@@ -64,6 +64,19 @@ def test_a_shift_settles_is_applied_and_becomes_active() -> None:
     assert step(record, 5, manual()).phase == "Active"
 
 
+def test_when_everything_was_first_applied_is_kept_through_later_marks_and_another_start() -> None:
+    record = active()
+    assert record.stepped == at(4)
+    marking = step(record, 60, manual(), ShiftProgress(nodes=1))  # a node that joined meanwhile
+    assert (marking.phase, marking.stepped) == ("Applying", at(4))
+    again = step(marking, 61, manual())
+    assert (again.phase, again.stepped) == ("Active", at(4))
+    back = step(step(again, 400, None), 411, None)
+    assert (back.phase, back.stepped) == ("Restoring", at(411))
+    anew = step(back, 412, manual())
+    assert (anew.phase, anew.stepped) == ("Applying", at(411))
+
+
 def test_the_way_back_is_walked_in_order_and_gates_open_last() -> None:
     record = active()
     record = step(record, 400, None)

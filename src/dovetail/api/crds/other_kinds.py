@@ -236,7 +236,9 @@ ZONESHIFT_FIELDS: dict[str, FieldSchema] = {
     "status.endedAt": constrain_field("When everything was as before.", format="date-time"),
     "status.endReason": constrain_field("Why it ended."),
     "status.step": constrain_field("The step of the way back."),
-    "status.steppedAt": constrain_field("When that step began.", format="date-time"),
+    "status.steppedAt": constrain_field(
+        "When that step began; before the way back, when everything was first applied.", format="date-time"
+    ),
     "status.steps": constrain_field("How far each step has come."),
     "status.steps.gate": constrain_field("Whether nothing is bought in the zone."),
     "status.steps.disruption": constrain_field("Whether nothing is taken away by choice in the zone."),

@@ -175,7 +175,8 @@ class ShiftStatusWriter:
         live = phase in ("Pending", "Applying", "Active", "Restoring")
         shift_metrics.ACTIVE.labels(name, zone, record.shift.kind, record.policy).set(1 if live else 0)
         now = self._clock.now()
-        if phase == "Active" and record.phase == "Active":
+        # What is marked later, such as a node that joins, does not make the first protection longer.
+        if phase == "Active" and each.obj.status.stepped_at is None:
             shift_metrics.TO_PROTECT.observe(max((now - record.since).total_seconds(), 0.0))
         if phase == "Restored" and record.gone is not None:
             shift_metrics.TO_RESTORE.observe(max((now - record.gone).total_seconds(), 0.0))

@@ -84,6 +84,7 @@ class ShiftRecord(Struct, frozen=True):
     ended: datetime | None = None
     reason: EndReason = ""
     step: Step = "pools"
+    # When the step of the way back began; before that, when everything was first applied.
     stepped: datetime | None = None
 
     @property
@@ -131,7 +132,9 @@ def advance_record(
             if over:
                 return _enter_phase(record, "Restoring", now, over)
             done = record.policy != "Enforce" or not (progress.pools or progress.nodes)
-            return replace(record, phase="Active" if done else "Applying")
+            if not done:
+                return replace(record, phase="Applying")
+            return replace(record, phase="Active", stepped=record.stepped or now)
         case "Restoring":
             # An old look cannot bring back what ended while ARC was silent.
             anew = observation.polled_at is not None and (
@@ -218,4 +221,4 @@ def _enter_phase(record: ShiftRecord, phase: Phase, now: datetime, reason: EndRe
     if phase == "Restored":
         return replace(record, phase=phase, reason=reason, ended=now)
     # Whatever was begun on the way back is begun anew from where objects stand.
-    return replace(record, phase=phase, reason="", step="pools", stepped=None, ended=None)
+    return replace(record, phase=phase, reason="", step="pools", ended=None)
