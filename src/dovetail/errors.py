@@ -23,6 +23,7 @@ is a Decision.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -141,6 +142,15 @@ def describe_error(error: Exception) -> str:
     """What went wrong, in words: of a group each different one, not that there were some."""
     words = (str(each) or type(each).__name__ for each in flatten_errors(error))
     return "; ".join(dict.fromkeys(words))
+
+
+def note_contained(error: Exception) -> None:
+    """Tell whoever audits this process of a failure that is survived, so that others are served.
+
+    Where one object, message or controller fails and the others go on, the failure may be a bug of ours. The
+    tests listen to this audit event, and a bug that is contained fails the test.
+    """
+    sys.audit("dovetail.contained", error)
 
 
 def flatten_errors(error: Exception) -> Iterator[Exception]:

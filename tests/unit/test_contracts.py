@@ -11,6 +11,9 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import dovetail
+from dovetail.api.bad_items import describe_failure
+from dovetail.errors import BadInput
+from support.containment import bugs_contained
 
 ROOT = Path(__file__).parents[2]
 SOURCE = Path(dovetail.__file__).parent
@@ -289,3 +292,69 @@ def test_parts_are_wired_by_what_their_ports_declare() -> None:
     }
     assert found - PROBED == set(), "declare it on the protocol, as `Controller.singleton` is"
     assert PROBED - found == set(), "these are gone: take them off the list"
+
+
+# Each of these notes a contained failure, directly or by way of another.
+NOTING = {
+    "_handle_failure",
+    "_log_bug",
+    "_report_failure",
+    "_set_aside",
+    "describe_failure",
+    "note_bad_object",
+    "note_bad_shift",
+    "note_contained",
+    "on_failure",
+    "report_failure",
+}
+# Functions that hand the failure to whoever asked, or note it once they know whose it is.
+HANDING_ON = {
+    "dovetail.aws.boto._run_work",
+    "dovetail.providers.aws.batcher._run_bucket",
+    "dovetail.runtime.leader._run_elector",
+    "dovetail.runtime.worker_transfer._answer_question",
+    "dovetail.runtime.worker_transfer._pack_error",
+    "dovetail.scheduling.bad_objects._find_bad_objects",
+    "dovetail.scheduling.bad_objects.decide_without_bad_objects",
+    "dovetail.scheduling.bad_objects.works",
+    "dovetail.zonal.ingest.signals.read_batch",
+}
+
+
+def _list_broad_handlers(tree: ast.Module) -> Iterator[tuple[str, ast.ExceptHandler]]:
+    for function in ast.walk(tree):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            for node in ast.walk(function):
+                if isinstance(node, ast.ExceptHandler) and (
+                    node.type is None
+                    or (isinstance(node.type, ast.Name) and node.type.id in ("Exception", "BaseException"))
+                ):
+                    yield function.name, node
+
+
+def _is_noted(handler: ast.ExceptHandler) -> bool:
+    called = (node.func for node in ast.walk(handler) if isinstance(node, ast.Call))
+    names = {each.id if isinstance(each, ast.Name) else getattr(each, "attr", "") for each in called}
+    return bool(names & NOTING) or any(isinstance(node, ast.Raise) for node in ast.walk(handler))
+
+
+def test_whatever_contains_any_failure_notes_it() -> None:
+    """So that tests see the bugs among them: a failure that nobody hears of hides a bug of ours."""
+    silent = {
+        f"{name}.{function}"
+        for name, tree in _list_modules().items()
+        for function, handler in _list_broad_handlers(tree)
+        if not _is_noted(handler)
+    }
+    assert silent == HANDING_ON
+
+
+def test_a_bug_that_is_contained_fails_a_test_and_an_absurd_value_does_not() -> None:
+    with bugs_contained() as bugs:
+        describe_failure(IndexError("list index out of range"))
+        describe_failure(OverflowError("int too large to convert to float"))
+        describe_failure(BadInput("reading a Pod"))
+    assert [type(each) for each in bugs] == [IndexError]
+    with bugs_contained() as bugs:
+        pass
+    assert bugs == []

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from msgspec.structs import replace
 
 from dovetail.api.meta import Object, Record
-from dovetail.errors import shorten_text
+from dovetail.errors import note_contained, shorten_text
 
 __all__ = ["SET_ASIDE", "SetAside", "describe_failure", "mark_set_aside", "reason_of", "set_aside"]
 
@@ -55,5 +55,6 @@ def reason_of(obj: Object) -> str:
 
 def describe_failure(error: Exception) -> str:
     """What a person is told of an object that made a decision fail."""
+    note_contained(error)
     cause = shorten_text(f"{type(error).__name__}: {error}")
     return f"nothing can be decided with it ({cause}); mend or delete it"

@@ -28,7 +28,7 @@ from dovetail.api.wire import (
     read_plain,
     to_plain,
 )
-from dovetail.errors import BadInput
+from dovetail.errors import BadInput, note_contained
 
 __all__ = [
     "Interner",
@@ -99,7 +99,8 @@ def decode_or_salvage(kind: type[O], data: bytes | msgspec.Raw, table: Interner 
     """A record from JSON or, set aside, what can be read of it; None if not even its name can be."""
     try:
         return decode(kind, data, table)
-    except Exception:  # noqa: BLE001 - whatever is wrong with it, the objects beside it are read
+    except Exception as error:  # noqa: BLE001 - whatever is wrong with it, the objects beside it are read
+        note_contained(error)
         try:
             return salvage_object(kind, parse_json(data))
         except (msgspec.DecodeError, RecursionError):

@@ -18,6 +18,7 @@ from dovetail.bus.destinations import BusCluster
 from dovetail.bus.events import BusPlace
 from dovetail.bus.owners import InstanceOwners, PublishedInstances, find_owners, list_tag_keys
 from dovetail.bus.ports import BusClock, BusCounts
+from dovetail.errors import note_contained
 from dovetail.logs import get_logger
 from dovetail.throttle import Throttle
 
@@ -214,6 +215,7 @@ class InstanceResolver:
             )
             self._settle_failed(lookups, ids)
         except Exception as error:  # noqa: BLE001 (an answer that makes no sense must not keep its ids wanted)
+            note_contained(error)
             log.error("looking up instances met a bug", region=lookups.place.region, error=repr(error))
             self._settle_failed(lookups, ids)
         else:

@@ -31,6 +31,7 @@ from dovetail.bus.route import (
     route_zonal_shift,
 )
 from dovetail.bus.send import BusCopy, MessageAttributes
+from dovetail.errors import note_contained
 from dovetail.logs import get_logger
 
 __all__ = [
@@ -192,6 +193,7 @@ class Planner:
 
     def _log_bug(self, doing: str, message: ReceivedMessage, error: Exception) -> None:
         """Name a message that meets a bug, at its first receive; it comes again until the dead letters."""
+        note_contained(error)
         tell = log.error if message.receives <= 1 else log.debug
         tell(f"{doing} a message met a bug", source=message.id, error=repr(error)[:MOST_TOLD])
 

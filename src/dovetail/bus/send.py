@@ -12,6 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from dovetail.aws import Aws, AwsAbsent, AwsDenied, AwsError, AwsInvalid
 from dovetail.bus.destinations import Destination
 from dovetail.bus.ports import BusClock, BusCounts
+from dovetail.errors import note_contained
 from dovetail.logs import get_logger
 
 __all__ = ["BusCopy", "CopySender", "MessageAttributes", "SendGate", "SendOutcome", "split_chunks"]
@@ -211,6 +212,7 @@ class CopySender(Generic[T]):
             self._record_trouble(circuit, copies, error.code)
             return copies
         except Exception as error:  # noqa: BLE001 (a body that cannot be written must not stop its neighbours)
+            note_contained(error)
             return await self._one_by_one(url, copies, circuit, settled, type(error).__name__)
         self._counts.observe("fill_ratio", len(copies) / ENTRIES)
         return self._settle_answer(answer, copies, circuit, settled)

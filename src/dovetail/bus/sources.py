@@ -20,7 +20,7 @@ from dovetail.bus.destinations import BusCluster, Destination, DestinationRegist
 from dovetail.bus.events import EventRules, Lane
 from dovetail.bus.ports import BusCounts
 from dovetail.bus.queues import read_sealed
-from dovetail.errors import DovetailError, Misconfigured
+from dovetail.errors import DovetailError, Misconfigured, note_contained
 from dovetail.logs import get_logger
 
 __all__ = ["DestinationSources", "report_old_names"]
@@ -116,6 +116,7 @@ class DestinationSources:
                 except AwsError as error:
                     self._report_problem(name, str(error))
                 except Exception as error:  # noqa: BLE001 (a source that meets a bug must not silence the others)
+                    note_contained(error)
                     self._report_problem(name, f"it met a bug: {error!r}")
                 registry = registry.merge_with(self._last.get(name, ()))
         await self._check_names()

@@ -55,7 +55,7 @@ from dovetail.disruption.validate import (
     validate_empty_nodes,
 )
 from dovetail.disruption.verdict_cache import UnchangedCheck
-from dovetail.errors import DovetailError, describe_error
+from dovetail.errors import DovetailError, describe_error, note_contained
 from dovetail.history.recording.answers import STATIC_DRIFT, name_method
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.instance_types import InstanceType
@@ -342,7 +342,8 @@ class DisruptionController:
     async def _list_instance_types(self, pool: NodePool) -> tuple[InstanceType, ...]:
         try:
             return await self._cloud.list_instance_types(pool)
-        except Exception:  # noqa: BLE001 - whatever is wrong with it, it is this pool's affair
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with it, it is this pool's affair
+            note_contained(error)
             # Only this pool's nodes stay for it; the others need not wait.
             return ()
 

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 
 from dovetail import metrics
 from dovetail.disruption.situation import Situation, digest_situation
+from dovetail.errors import note_contained
 from dovetail.history.record import DecisionRecord, RecordDraft, RecordIds, RecordKind, stamp_line
 from dovetail.history.ring import HistoryRing
 from dovetail.history.verdicts import Verdict, VerdictFilter, VerdictKey
@@ -195,9 +196,11 @@ class DecisionRecorder:
             try:
                 listener(record)
             except Exception as error:  # noqa: BLE001 (nor may one listener keep it from the others)
+                note_contained(error)
                 self._log.error("a listener failed to take a record", record=record_id, error=error)
         return record_id
 
     def _report_failure(self, what: str, error: Exception) -> None:
+        note_contained(error)
         DROPPED.inc()
         self._log.error("a decision could not be recorded", what=what, error=error)

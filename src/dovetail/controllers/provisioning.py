@@ -40,7 +40,7 @@ from dovetail.controllers.plan_messages import (
 from dovetail.controllers.set_aside import SetAsideReporter
 from dovetail.controllers.spend_guard import Offers
 from dovetail.disruption.situation import Situation, decide_plan
-from dovetail.errors import Refused, describe_error
+from dovetail.errors import Refused, describe_error, note_contained
 from dovetail.history.drafts import of_plan, of_refused_order
 from dovetail.history.record import RecordKind
 from dovetail.logs import Changes
@@ -248,6 +248,7 @@ class Provisioner:
             types = await self._cloud.list_instance_types(pool)
         except Exception as error:  # noqa: BLE001 - one pool must not keep the others from growing
             # A pool whose types cannot be listed now still stands in line; it just has nothing to offer.
+            note_contained(error)
             log_types_missing(pool, error, self._changes)
             return ()
         if not types:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
+from dovetail.errors import note_contained
 from dovetail.history.recording.reader import RecordingSegment
 from dovetail.picture import SeenShadow
 from dovetail.play.shadow_twins import DIFFERENCES, ShadowTwins, report_recording
@@ -45,4 +46,5 @@ class RecordedShadow:
             self._seen = SeenShadow(report_recording(sources, quick), TWINS)
             self._seen = SeenShadow(report_recording(sources, self._twins))
         except Exception as error:  # noqa: BLE001 (the page says it; the other pages stay)
+            note_contained(error)
             self._seen = SeenShadow(self._seen.report, f"The recording cannot be compared: {error}.")

@@ -15,7 +15,7 @@ from random import Random
 from uuid import UUID
 
 from dovetail.controllers.base import Controller, is_idle
-from dovetail.errors import DovetailError, Refused, Retry, Throttled, flatten_errors
+from dovetail.errors import DovetailError, Refused, Retry, Throttled, flatten_errors, note_contained
 from dovetail.logs import build_reference, get_logger
 from dovetail.ports import Clock
 from dovetail.runtime import logs, metrics
@@ -111,6 +111,7 @@ class Manager:
                 await service()
                 return
             except Exception as error:  # noqa: BLE001 (a bug in one service must not end the others)
+                note_contained(error)
                 self._log.error(
                     "a service failed and is started again", service=_service_name(service), error=error
                 )
@@ -193,6 +194,7 @@ class Manager:
         if bug is None:
             self._log.error(FAILED, error=error)
             return
+        note_contained(bug)
         metrics.PANICS.labels(controller.name).inc()
         where = traceback.extract_tb(bug.__traceback__)[-1]
         self._log.error(

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
-from dovetail.errors import DovetailError, Refused, Throttled
+from dovetail.errors import DovetailError, Refused, Throttled, note_contained
 from dovetail.history.filters import DueBatch, SinkQueue
 from dovetail.history.messages import render_batch
 from dovetail.history.notify import Notify, NotifySink
@@ -147,6 +147,7 @@ class SinkWorker:
             self._tell_failure("a sink refused a notification", str(error))
             return 0.0
         except Exception as error:  # noqa: BLE001 (a bug in one sender must not end the others)
+            note_contained(error)
             self._counts["failed"].inc()
             # The words of a bug may hold an address; its kind holds none.
             words = str(error) if isinstance(error, DovetailError) else f"a bug: {type(error).__name__}"

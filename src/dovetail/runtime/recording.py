@@ -21,7 +21,7 @@ from dovetail import __version__
 from dovetail.disruption.choose import DisruptionChoice
 from dovetail.disruption.command import Command
 from dovetail.disruption.situation import Situation, digest_situation
-from dovetail.errors import DovetailError
+from dovetail.errors import DovetailError, note_contained
 from dovetail.history.record import DecisionRecord
 from dovetail.history.recording.answers import (
     PLAN,
@@ -308,6 +308,7 @@ class RecordingWriter:
                 await self._write_beside()
                 self._report_recovery()
             except Exception as error:  # noqa: BLE001 (whatever it is, decisions go on)
+                note_contained(error)
                 LOOKS.labels("failed").inc(len(looks))
                 self._abandon_segment(error)
                 return False
@@ -388,6 +389,7 @@ class RecordingWriter:
             await self._write_beside()
             await self._end_segment(self._clock.now())
         except Exception as error:  # noqa: BLE001 (it must not keep the process from ending)
+            note_contained(error)
             self._abandon_segment(error)
 
 

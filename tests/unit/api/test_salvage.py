@@ -39,6 +39,7 @@ class Fragile(Object, frozen=True):
     size: int = 0
 
 
+@pytest.mark.contains_bugs
 def test_an_object_that_fails_in_a_way_nobody_thought_of_hides_no_other() -> None:
     items = [{"metadata": {"name": "bad"}, "size": "large"}, {"metadata": {"name": "good"}, "size": 3}]
     listed = codec.decode_list(Fragile, json.dumps({"items": items}).encode()).items

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from random import Random
 
+import pytest
+
 from dovetail.controllers.base import DONE, SOON, Backoff, Result, Trigger, requeue_after
 from dovetail.errors import Conflict, Gone, Refused, Throttled
 from dovetail.runtime import metrics
@@ -63,6 +65,7 @@ def test_a_retry_backs_off_and_a_success_starts_afresh() -> None:
     assert counted("controller_runtime_reconcile_total", "retrying", result="success") == 1
 
 
+@pytest.mark.contains_bugs
 def test_a_bug_is_counted_and_survived() -> None:
     controller = Scripted("buggy", [ZeroDivisionError("oops"), DONE], VirtualClock())
     run(controller)
@@ -193,6 +196,7 @@ def test_no_more_keys_at_once_than_the_controller_allows() -> None:
     assert most == 3
 
 
+@pytest.mark.contains_bugs
 def test_of_failures_that_come_together_a_bug_is_a_bug_and_refusals_end_the_attempt() -> None:
     mixed = ExceptionGroup("both", [Refused("no"), KeyError("oops")])
     refused = ExceptionGroup("both", [Refused("no"), ExceptionGroup("inner", [Refused("never")])])

@@ -189,6 +189,7 @@ def test_a_refused_message_is_not_sent_again_and_the_next_one_is(tmp_path: Path)
     assert count("plain", "refused") == before + 1
 
 
+@pytest.mark.contains_bugs
 def test_a_bug_in_a_sender_is_survived_and_its_words_are_not_told(tmp_path: Path) -> None:
     async def story(desk: Desk) -> None:
         def fails(sink: str, second: float) -> None:

@@ -72,6 +72,7 @@ def named(bad: tuple[SetAside, ...]) -> list[tuple[str, str]]:
     return [(each.kind, each.name) for each in bad]
 
 
+@pytest.mark.contains_bugs
 def test_a_pod_that_makes_solving_fail_is_told_so_and_the_others_are_planned_as_without_it() -> None:
     plan = solve(world(*PENDING, poisoned_pod()))
     assert served(plan) == served(solve(world(*PENDING)))
@@ -82,6 +83,7 @@ def test_a_pod_that_makes_solving_fail_is_told_so_and_the_others_are_planned_as_
     ]
 
 
+@pytest.mark.contains_bugs
 def test_many_bad_pods_among_many_are_all_found() -> None:
     bad = [poisoned_pod(f"bad-{i}", labels={"n": str(i)}) for i in range(5)]
     good = [pod(f"good-{i}", cpu="250m", labels={"n": str(i)}) for i in range(40)]
@@ -91,6 +93,7 @@ def test_many_bad_pods_among_many_are_all_found() -> None:
     assert sorted(each.name for each in plan.set_aside) == [f"bad-{i}" for i in range(5)]
 
 
+@pytest.mark.contains_bugs
 def test_a_pool_that_makes_solving_fail_buys_nothing_and_the_others_do() -> None:
     bad = nodepool("bad", weight=10)
     bad = replace(bad, spec=replace(bad.spec, limits=POISON))
@@ -99,6 +102,7 @@ def test_a_pool_that_makes_solving_fail_buys_nothing_and_the_others_do() -> None
     assert named(plan.set_aside) == [("NodePool", "bad")]
 
 
+@pytest.mark.contains_bugs
 def test_an_instance_type_that_makes_solving_fail_is_not_bought() -> None:
     bad = replace(LARGE, name="bad", capacity=POISON)
     pools, catalogs = build_pools_and_catalogs([(nodepool(), (*SIZES, bad))])
@@ -107,6 +111,7 @@ def test_an_instance_type_that_makes_solving_fail_is_not_bought() -> None:
     assert named(plan.set_aside) == [("InstanceType", "bad")]
 
 
+@pytest.mark.contains_bugs
 def test_a_daemon_that_makes_solving_fail_is_not_counted() -> None:
     daemon = pod("daemon", cpu="100m")
     plan = solve(world(*PENDING, daemons=(daemon, poisoned_pod())))
@@ -131,6 +136,7 @@ def test_a_node_without_a_claim_that_makes_solving_fail_takes_no_pods() -> None:
     assert served(plan)[0] == served(solve(world(*PENDING)))[0]
 
 
+@pytest.mark.contains_bugs
 def test_a_claim_that_makes_solving_fail_still_counts_against_its_pools_limits() -> None:
     made = state("bad")
     assert made.claim is not None
@@ -145,6 +151,7 @@ def test_a_claim_that_makes_solving_fail_still_counts_against_its_pools_limits()
     assert len(plan.unschedulable) == len(PENDING)
 
 
+@pytest.mark.contains_bugs
 def test_a_node_with_a_pod_that_cannot_be_read_takes_no_more_pods_and_is_not_disrupted() -> None:
     mixed = state("mixed", poisoned_pod(owned_by=RS), pod("good", cpu="1", owned_by=RS))
     plan = solve(world(*PENDING, nodes=(mixed,)))
@@ -207,6 +214,7 @@ def test_a_disruption_budget_that_is_set_aside_lets_none_of_its_pods_go(selected
     assert gone == ["b"]
 
 
+@pytest.mark.contains_bugs
 def test_a_disruption_budget_that_makes_disruption_fail_lets_none_of_its_pods_go() -> None:
     budget: PodDisruptionBudget = replace(pdb("bad", allowed=5), status=POISON)
     web = state("a", pod("web", labels={"app": "web"}, owned_by=RS), drifted=NOW)

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from dovetail.disruption.situation import Situation
-from dovetail.errors import BadInput
+from dovetail.errors import BadInput, note_contained
 from dovetail.history.record import DecisionRecord
 from dovetail.history.recording.answers import RecordedDecision
 from dovetail.history.recording.decoder import LookDecoder
@@ -150,6 +150,7 @@ class RecordingReader:
                     decoder.apply_look(line.look)
                     situation = decoder.build_situation()
                 except Exception as error:  # noqa: BLE001 (a row that nobody wrote like this; all before it is whole)
+                    note_contained(error)
                     current, wrong = None, f"a look cannot be read ({error})"
                     break
                 last, looks = line.look.at, looks + 1

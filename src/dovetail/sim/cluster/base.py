@@ -20,7 +20,7 @@ from itertools import count
 from random import Random
 from typing import Any
 
-from dovetail.errors import shorten_text
+from dovetail.errors import note_contained, shorten_text
 from dovetail.logs import get_logger
 from dovetail.ports import Clock
 from dovetail.sim.cluster.objects import format_micro_time
@@ -166,6 +166,7 @@ class SimControllerManager:
                     self._set_aside(f"{event.new.info.storage} {'/'.join(filter(None, name))}", error)
 
     def _set_aside(self, what: str, error: Exception) -> None:
+        note_contained(error)
         if what not in self.set_aside:
             why = shorten_text(f"{type(error).__name__}: {error}")
             self.set_aside[what] = why

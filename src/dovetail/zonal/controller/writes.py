@@ -13,7 +13,7 @@ from dovetail.api import labels
 from dovetail.api.core import Node
 from dovetail.api.meta import Kind, Object, ObjectMeta
 from dovetail.api.nodepool import NodePool
-from dovetail.errors import DovetailError
+from dovetail.errors import DovetailError, note_contained
 from dovetail.logs import audit, get_logger
 from dovetail.metrics import counter
 from dovetail.ports import Kube
@@ -200,6 +200,7 @@ LONGEST_NOTE = 300
 
 def note_bad_object(failures: dict[str, str], name: str, error: Exception) -> None:
     """Note what is wrong with an object, such as `Node/a`; what is noted already is not told again."""
+    note_contained(error)
     ours = isinstance(error, DovetailError)
     told = str(error) if ours else f"{type(error).__name__}: {str(error)[:LONGEST_NOTE]}"
     if failures.get(name) == told:

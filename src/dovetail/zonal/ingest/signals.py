@@ -9,7 +9,7 @@ from dovetail.api.meta import ObjectMeta
 from dovetail.api.zoneshift import ZoneShift, ZoneShiftSpec
 from dovetail.aws import Aws
 from dovetail.aws.sqs import SqsQueue
-from dovetail.errors import AlreadyExists, BadInput, DovetailError, Retry
+from dovetail.errors import AlreadyExists, BadInput, DovetailError, Retry, note_contained
 from dovetail.logs import get_logger
 from dovetail.ports import Clock
 from dovetail.zonal import shift_metrics
@@ -130,6 +130,7 @@ class ShiftQueueReader:
         if failed and not done and all(isinstance(each, Retry) for each in failed):
             raise failed[0]
         for error in failed:
+            note_contained(error)
             shift_metrics.SIGNALS.labels("sqs", "unknown", "failed").inc()
             log.error("a message could not be kept, and comes again", error=error)
 

@@ -70,6 +70,7 @@ async def test_work_that_fails_is_looked_at_again_with_growing_pauses() -> None:
         assert times == pytest.approx([0, 0.1, 0.3, 0.7, 1.5])
 
 
+@pytest.mark.contains_bugs
 @in_virtual_time
 async def test_a_neighbour_that_breaks_is_heard_of_once_and_the_others_work_on(
     caplog: pytest.LogCaptureFixture,

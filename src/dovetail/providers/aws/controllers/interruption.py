@@ -22,7 +22,7 @@ from dovetail.controllers.base import (
     requeue_after,
     retry_refusals,
 )
-from dovetail.errors import Gone, Retry
+from dovetail.errors import Gone, Retry, note_contained
 from dovetail.logs import get_logger
 from dovetail.metrics import counter, gauge, histogram
 from dovetail.ports import Clock
@@ -184,6 +184,7 @@ class InterruptionController(PeriodicController):
             try:
                 await self._interruptions.handle_notice(notice)
             except Exception as error:  # noqa: BLE001 (its message stays; those of others must not wait for it)
+                note_contained(error)
                 failed[notice] = error
 
     def _observe_delays(self, done: Iterable[_ReadMessage]) -> None:
