@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
 from typing import Any
 
 import httpx
@@ -69,18 +70,20 @@ async def test_a_watch_cut_off_is_resumed_from_its_last_revision(
     async with asyncio.timeout(30):
         while len(seen) < 4:
             try:
-                async for _, found in api.watch(
+                watched = api.watch(
                     "configmaps",
                     namespace=namespace,
                     field_selector="metadata.name!=kube-root-ca.crt",
                     since=since,
-                ):
-                    seen.append(found.name)
-                    since = found.metadata.resourceVersion
-                    if len(seen) == 4:
-                        break
-                    served.create("configmaps", config_map(f"a{len(seen)}", namespace))
-                    served.cut_streams()
+                )
+                async with aclosing(watched):
+                    async for _, found in watched:
+                        seen.append(found.name)
+                        since = found.metadata.resourceVersion
+                        if len(seen) == 4:
+                            break
+                        served.create("configmaps", config_map(f"a{len(seen)}", namespace))
+                        served.cut_streams()
             except httpx.TransportError:
                 cuts += 1
     assert seen == ["a0", "a1", "a2", "a3"]
@@ -101,8 +104,8 @@ async def test_a_forgotten_revision_is_410_in_the_stream_and_a_new_watch_recover
         event = json.loads(await anext(response.aiter_lines()))
     assert (event["type"], event["object"]["code"], event["object"]["reason"]) == ("ERROR", 410, "Expired")
     names = set()
-    async with asyncio.timeout(10):
-        async for _, found in api.watch("configmaps", namespace=namespace):
+    async with asyncio.timeout(10), aclosing(api.watch("configmaps", namespace=namespace)) as watched:
+        async for _, found in watched:
             names.add(found.name)
             if {"a", "b"} <= names:
                 break

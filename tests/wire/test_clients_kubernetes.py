@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -107,15 +108,18 @@ def test_a_watch_cut_off_mid_stream_can_be_resumed_from_its_last_revision(
     revision = start
     while len(seen) < 4:
         try:
-            for event in stream.stream(
-                core.list_namespaced_config_map, namespace, resource_version=revision, timeout_seconds=10
-            ):
-                seen.append(event["object"].metadata.name)
-                revision = event["object"].metadata.resource_version
-                if len(seen) == 4:
-                    break
-                core.create_namespaced_config_map(namespace, config_map(f"a{len(seen)}", namespace))
-                served.cut_streams()
+            with closing(
+                stream.stream(
+                    core.list_namespaced_config_map, namespace, resource_version=revision, timeout_seconds=10
+                )
+            ) as events:
+                for event in events:
+                    seen.append(event["object"].metadata.name)
+                    revision = event["object"].metadata.resource_version
+                    if len(seen) == 4:
+                        break
+                    core.create_namespaced_config_map(namespace, config_map(f"a{len(seen)}", namespace))
+                    served.cut_streams()
         except ProtocolError:
             cuts += 1
     assert seen == ["a0", "a1", "a2", "a3"]
@@ -128,8 +132,9 @@ def test_a_forgotten_revision_is_410_and_a_new_list_recovers(
     old = core.list_namespaced_config_map(namespace).metadata.resource_version
     core.create_namespaced_config_map(namespace, config_map("a", namespace))
     served.forget()
-    with pytest.raises(ApiException) as expired:
-        next(watch.Watch().stream(core.list_namespaced_config_map, namespace, resource_version=old))
+    stale = watch.Watch().stream(core.list_namespaced_config_map, namespace, resource_version=old)
+    with closing(stale), pytest.raises(ApiException) as expired:
+        next(stale)
     assert expired.value.status == 410
     fresh = core.list_namespaced_config_map(namespace)
     assert "a" in [each.metadata.name for each in fresh.items]
@@ -137,7 +142,8 @@ def test_a_forgotten_revision_is_410_and_a_new_list_recovers(
     stream = watch.Watch().stream(
         core.list_namespaced_config_map, namespace, resource_version=fresh.metadata.resource_version
     )
-    assert next(stream)["object"].metadata.name == "b"
+    with closing(stream):
+        assert next(stream)["object"].metadata.name == "b"
 
 
 def test_each_kind_of_patch_does_what_its_media_type_says(api: Any, namespace: str) -> None:
@@ -189,7 +195,8 @@ def test_custom_objects_are_checked_defaulted_and_watched(api: Any) -> None:
         *place, "general", {"status": {"resources": {"cpu": "1"}}}
     )
     assert status["metadata"]["generation"] == 2
-    event = next(watch.Watch().stream(custom.list_cluster_custom_object, *place))
+    with closing(watch.Watch().stream(custom.list_cluster_custom_object, *place)) as stream:
+        event = next(stream)
     assert (event["type"], event["object"]["metadata"]["name"]) == ("ADDED", "general")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import httpx2 as httpx
@@ -65,14 +66,14 @@ def test_a_watch_resumes_after_a_cut_and_misses_nothing(served: Secured, kube: A
         again.append(error)
         return OnErrorResult(OnErrorAction.RETRY)
 
-    for _, found in kube.watch(
-        ConfigMap, fields={"metadata.name": not_equal("kube-root-ca.crt")}, on_error=on_error
-    ):
-        seen.append(str(found.metadata.name))
-        if len(seen) == 4:
-            break
-        kube.create(_map(f"a{len(seen)}"))
-        served.cut_streams()
+    fields = {"metadata.name": not_equal("kube-root-ca.crt")}
+    with closing(kube.watch(ConfigMap, fields=fields, on_error=on_error)) as events:
+        for _, found in events:
+            seen.append(str(found.metadata.name))
+            if len(seen) == 4:
+                break
+            kube.create(_map(f"a{len(seen)}"))
+            served.cut_streams()
     assert seen == ["a0", "a1", "a2", "a3"]
     assert again
     assert all(isinstance(error, httpx.RemoteProtocolError | httpx.ReadError) for error in again)
@@ -92,7 +93,8 @@ def test_a_forgotten_revision_starts_the_watch_anew(served: Secured, kube: Any) 
     old = first.metadata.resourceVersion
     fields = {"metadata.name": not_equal("kube-root-ca.crt")}
     stream = kube.watch(ConfigMap, fields=fields, resource_version=old, on_error=on_error)
-    names = [next(stream)[1].metadata.name for _ in range(2)]
+    with closing(stream):
+        names = [next(stream)[1].metadata.name for _ in range(2)]
     assert told == [410]
     assert names == ["a", "b"]
 
