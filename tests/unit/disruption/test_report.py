@@ -110,6 +110,33 @@ def test_a_budget_is_named_with_what_it_allows() -> None:
     assert 'budget "1" for Drifted of pool default allows 1 at once for Drifted' in said.why
 
 
+@pytest.mark.parametrize(
+    ("budgets", "named"),
+    [
+        ((Budget(nodes="50%"), Budget(nodes="1")), '"1" of pool default allows 1 '),  # half of four is two
+        ((Budget(nodes="3"), Budget(nodes="50%")), '"50%" of pool default allows 2 '),
+        ((Budget(nodes="0", reasons=("Empty",)), Budget(nodes="2")), '"2" of pool default allows 2 '),
+        (
+            (Budget(nodes="0", schedule="@daily", duration="24h"), Budget(nodes="0")),
+            '"0" at @daily for 24h of pool default allows 0 ',
+        ),
+        ((Budget(nodes="many"),), '"many" of pool default, which cannot be read ('),
+    ],
+)
+def test_the_budget_that_binds_is_named_and_not_one_that_would_allow_more(
+    budgets: tuple[Budget, ...], named: str
+) -> None:
+    world = scene(
+        *(state(name, full(f"p-{name}", name), drifted=NOW - HOUR) for name in "abcd"),
+        *(state(name, full(f"p-{name}", name), pool="other") for name in "efgh"),
+        pools=[pool(budgets=budgets), pool("other")],
+    )
+    blocked = build_report(world).blocked_nodes
+    said = [each.main for each in blocked if each.main.blocked_reason is BlockedReason.BUDGET]
+    assert said
+    assert all(f"budget {named}" in each.why for each in said), said
+
+
 def test_a_static_node_that_has_not_drifted_stays() -> None:
     found = build_report(scene(state("n", light("p", "n")), pools=[pool(replicas=1)]))
     assert reason(found, "n").blocked_reason is BlockedReason.STATIC

@@ -237,3 +237,47 @@ def test_asking_again_changes_nothing() -> None:
 
     again = edit_requirements(edit.entries, edit.ledger, zones(A), ["s"], uid="u")
     assert again == edit
+
+
+ADDED = f"the zones {C} stay excluded: they were added by someone else"
+CHANGED = f"the requirement on {ZONE} stays: its values were changed by someone else"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "theirs", "notes"),
+    [
+        ("AppendNotIn", [LINUX, entry("NotIn", A)], ()),
+        ("AppendNotIn", [LINUX, entry("NotIn", A, C)], (ADDED,)),
+        ("RemoveFromIn", [LINUX, entry("In", B, C)], ()),
+        ("RemoveFromIn", [LINUX, entry("In", B)], (CHANGED,)),
+    ],
+)
+def test_what_is_left_of_our_entry_because_of_someone_else_is_told(
+    strategy: str, theirs: list[Entry], notes: tuple[str, ...]
+) -> None:
+    edit = away([LINUX], A, strategy=strategy)
+    assert edit_requirements(theirs, edit.ledger, zones(), [], uid="u").notes == notes
+
+
+def test_a_zone_that_stays_out_is_told_of_with_the_reason() -> None:
+    edit = away([entry("In", A, B, C)], A, strategy="RemoveFromIn")
+    kept = edit_requirements(edit.entries, edit.ledger, zones(), [], uid="u", keep_removed=[A])
+    assert kept.notes == (f"the zone {A} is not put back: the pool asks to keep it out",)
+    gone = edit_requirements(edit.entries, edit.ledger, zones(eligible=(B, C)), [], uid="u")
+    assert gone.notes == (f"the zone {A} is not put back: no subnet of its node class is there any more",)
+
+
+def test_a_pool_whose_nodes_have_no_zone_is_left_alone_and_says_so() -> None:
+    base = [LINUX, entry("DoesNotExist")]
+    edit = away(base, A)
+    assert (list(edit.entries), edit.ledger) == (base, None)
+    assert edit.notes == ("nodes of this pool have no zone: nothing to take away",)
+
+
+def test_min_values_that_we_lowered_are_put_back_as_far_as_there_are_values() -> None:
+    edit = away([entry("In", A, B, C, minValues=3)], A, strategy="RemoveFromIn")
+    assert back(edit, [entry("In", C, minValues=2)]) == [entry("In", C, A, minValues=2)]
+    assert back(edit, [entry("In", B, C, "us-east-1d", minValues=2)]) == [
+        entry("In", B, C, "us-east-1d", A, minValues=3)
+    ]
+    assert back(edit, [entry("In", B, C, minValues=1)]) == [entry("In", B, C, A, minValues=1)]
