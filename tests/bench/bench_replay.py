@@ -2,7 +2,7 @@
 
 Most pods stay, and a twentieth comes and goes: builds, beside services that follow the day. The recording is
 made first and not counted. A replay takes time for each simulated hour, whatever came before it: a week is
-168 of them.
+168 of them. Putting the first look's nodes and pods there is counted once, as a week has it once.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -68,13 +69,19 @@ def replay() -> Iterator[Figure]:
         surveyed = process_time() - begun
         (section,) = survey.sections
         variation = Variation(recorded_settings=survey.settings, settings=survey.settings)
+        opened = partial(_open, folder)
+        at_once = replace(section, until=section.since + timedelta(seconds=1))
         begun = process_time()
-        bill = play_section(partial(_open, folder), ReplayTask(section, variation, 1), survey.facts)
-        played = process_time() - begun
+        play_section(opened, ReplayTask(at_once, variation, 1), survey.facts)
+        start = process_time() - begun
+        begun = process_time()
+        bill = play_section(opened, ReplayTask(section, variation, 1), survey.facts)
+        played = process_time() - begun - start
     assert bill is not None
     hours = section.length / timedelta(hours=1)
+    yield Figure("start", start, "s")
     yield Figure("nodes", bill.node_hours / hours, "nodes")
     yield Figure("reading a week", surveyed * WEEK / hours / MINUTE, "min")
-    yield Figure("a week", (surveyed + played) * WEEK / hours / MINUTE, "min", budget=8)
+    yield Figure("a week", (start + (surveyed + played) * WEEK / hours) / MINUTE, "min", budget=8)
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     yield Figure("memory", used / GIB, "GiB", budget=1.5)

@@ -37,6 +37,7 @@ __all__ = [
     "build_nodepool",
     "build_pod",
     "build_replicaset",
+    "build_spec",
     "find_start_hash",
     "name_replicaset",
 ]
@@ -209,7 +210,7 @@ def _short(name: str) -> str:
     return name if len(name) <= 63 else f"{name[:40]}-{crc32(name.encode()):x}"
 
 
-def _build_template(pod: Pod, name: str, workload: str) -> Json:
+def _build_template(pod: Pod, name: str, workload: str, spec: Json | None = None) -> Json:
     return {
         "metadata": {
             "labels": {**pod.labels, WORKLOAD: _short(name)},
@@ -218,11 +219,12 @@ def _build_template(pod: Pod, name: str, workload: str) -> Json:
                 WORKLOAD: workload,
             },
         },
-        "spec": _build_spec(pod),
+        "spec": spec if spec is not None else build_spec(pod),
     }
 
 
-def _build_spec(pod: Pod) -> Json:
+def build_spec(pod: Pod) -> Json:
+    """The spec of a pod like this one, before it has a node."""
     spec: Json = codec.to_dict(pod)["spec"]
     spec = {
         key: value for key, value in spec.items() if key not in ("nodeName", "priority", "resourceClaims")
@@ -238,12 +240,13 @@ def _build_spec(pod: Pod) -> Json:
     return spec
 
 
-def build_pod(pod: Pod, workload: RecordedWorkload, owner: Json | None = None, **about: str) -> Json:
-    """One pod that waits for a node. With an owner it is its owner's."""
+def build_pod(
+    pod: Pod, workload: RecordedWorkload, owner: Json | None = None, spec: Json | None = None
+) -> Json:
+    """One pod that waits for a node. With an owner it is its owner's; its spec may be built already."""
     name = name_replicaset(workload)
-    template = _build_template(pod, name, workload.name)
+    template = _build_template(pod, name, workload.name, spec)
     meta: Json = {"name": pod.name, "namespace": pod.namespace or "default", **template["metadata"]}
-    meta["annotations"] = {**meta["annotations"], **about}
     if owner is not None:
         meta["ownerReferences"] = [
             {

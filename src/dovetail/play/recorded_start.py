@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dovetail.api.pod import Pod
+from dovetail.api.pod import Pod, PodSpec
 from dovetail.disruption.situation import Situation
 from dovetail.errors import BadInput
 from dovetail.history.demand import COUNTED, DemandChange, RecordedWorkload, is_going
 from dovetail.play.kept_pods import KeptPods
 from dovetail.play.recorded_changes import apply_world_changes
-from dovetail.play.recorded_objects import TIME, bind_pod, build_pod, build_replicaset
+from dovetail.play.recorded_objects import TIME, bind_pod, build_pod, build_replicaset, build_spec
 from dovetail.play.started_world import CLAIMS, StartedWorld
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.snapshot import SnapshotPool
@@ -54,9 +54,10 @@ def fill_world(
         else:
             slots[change.slot] = change
     by_owner = {(each.kind, each.namespace, each.name): (each, stored) for each, stored in sets.items()}
+    specs = SharedSpecs()
     for name, state in there.items():
         for pod in state.pods:
-            _insert_pod(started, name, pod, by_owner, slots, kept, works)
+            _insert_pod(started, name, pod, specs, by_owner, slots, kept, works)
     for slot, change in slots.items():
         job = change.workload.kind == "Job"
         kept.keep_pod(slot, build_pod(change.pod, change.workload), job=job, work=works.get(slot))
@@ -65,10 +66,26 @@ def fill_world(
             started.world.api.delete(CLAIMS, state.claim.name)
 
 
+class SharedSpecs:
+    """The specs of pods as documents: most pods of a recording share theirs, and each is built once."""
+
+    def __init__(self) -> None:
+        # A spec is kept with its document, so that no other one can take over its id.
+        self._built: dict[int, tuple[PodSpec, Json]] = {}
+
+    def find(self, pod: Pod) -> Json:
+        """The document of this pod's spec."""
+        known = self._built.get(id(pod.spec))
+        if known is None:
+            known = self._built[id(pod.spec)] = pod.spec, build_spec(pod)
+        return known[1]
+
+
 def _insert_pod(
     started: StartedWorld,
     node: str,
     pod: Pod,
+    specs: SharedSpecs,
     by_owner: Mapping[tuple[str, str, str], tuple[RecordedWorkload, Json]],
     slots: dict[str, DemandChange],
     kept: KeptPods,
@@ -83,7 +100,7 @@ def _insert_pod(
         found = by_owner.get((owner.kind, pod.namespace, owner.name))
         if found is None:
             return
-        document = build_pod(pod, *found)
+        document = build_pod(pod, *found, specs.find(pod))
         stored = started.api.insert("pods", bind_pod(document, node, began, pod.uid or pod.name))
         started.keep_time("pods", stored, pod)
         return

@@ -58,7 +58,8 @@ __all__ = ["ReplayFacts", "ReplayRun", "Variation", "learn_facts"]
 
 Json = dict[str, Any]
 DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
-HEARTBEAT = 20.0
+# As rarely as nodes may speak that are not to be taken for lost after 50 seconds.
+HEARTBEAT = 40.0
 # As rarely as watches bear: each tells that nothing happened.
 BOOKMARKS = 60.0
 
@@ -218,6 +219,7 @@ class ReplayRun:
             provider=variation.provider,
             make=self._make_provider,
         )
+        dovetail.recorder.mute()
         if variation.choices == "karpenter":
             _drift_one_by_one(dovetail)
         self.cloud.keep_books(world.server.store)

@@ -113,6 +113,11 @@ class EventRecorder:
         self._last_failure: DovetailError | None = None
         self._lost_told = float("-inf")
         self._log = get_logger()
+        self._muted = False
+
+    def mute(self) -> None:
+        """Publish nothing from now on: in this cluster nobody reads events."""
+        self._muted = True
 
     def publish_event(
         self,
@@ -124,6 +129,8 @@ class EventRecorder:
         dedupe: tuple[str, ...] = (),
         window: float = 120.0,
     ) -> None:
+        if self._muted:
+            return
         key = (reason.lower(), *(dedupe or (obj.uid or obj.full_name, note)))
         now = self._clock.monotonic()
         told = self._told.get(key)

@@ -263,3 +263,16 @@ def test_the_event_can_be_read_through_the_newer_group_too() -> None:
         assert event["note"] == "it rains"
 
     told(story)
+
+
+def test_a_recorder_that_is_muted_publishes_nothing() -> None:
+    """A replay plays days of a cluster in which nobody reads events."""
+
+    async def story(desk: Desk) -> None:
+        desk.tell("before")
+        assert [event["message"] for event in await desk.events()] == ["before"]
+        desk.recorder.mute()
+        desk.tell("after")
+        assert [event["message"] for event in await desk.events()] == ["before"]
+
+    told(story)
