@@ -7,10 +7,8 @@ from typing import Annotated
 
 import typer
 
-from dovetail.app.cluster_source import ClusterSource
 from dovetail.cli.views.bills import parse_grouping, show_bill, write_bill, write_focus
-from dovetail.cli.views.options import SnapshotOption, add_cluster_options
-from dovetail.cli.views.world_source import AtOption, LiveOption, RecordingOption, WorldSource
+from dovetail.cli.views.world_source import WorldSource, add_world_options
 from dovetail.scheduling.fleet_cost import bill_running_nodes
 
 
@@ -37,15 +35,11 @@ BillOutputOption = Annotated[
 ]
 
 
-@add_cluster_options
+@add_world_options
 def bill(
     by: GroupOption = "pool",
-    live: LiveOption = False,
-    snapshot: SnapshotOption = "",
-    recording: RecordingOption = "",
-    at: AtOption = "",
     *,
-    where: ClusterSource,
+    world: WorldSource,
     output: BillOutputOption = BillOutput.table,
 ) -> None:
     """Say what the nodes of a cluster cost an hour, and who has them in use.
@@ -55,8 +49,7 @@ def bill(
     whose price nobody knows are named. Nothing is written to the cluster.
     """
     grouping = parse_grouping(by)
-    source = WorldSource(live or not (snapshot or recording), snapshot, recording, at, where)
-    seen = source.read().snapshot
+    seen = world.read().snapshot
     found = bill_running_nodes(seen)
     if output is BillOutput.csv:
         write_focus(found, seen)

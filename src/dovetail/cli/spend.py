@@ -9,12 +9,11 @@ import typer
 from msgspec.structs import replace
 
 from dovetail.api.spend_limit import SpendLimit
-from dovetail.app.cluster_source import ClusterSource, SeenCluster
-from dovetail.cli.views.options import SnapshotOption, add_cluster_options
+from dovetail.app.cluster_source import SeenCluster
 from dovetail.cli.views.output import LEFT_OUT, Output, OutputOption, print_note
 from dovetail.cli.views.spending import show_spending
 from dovetail.cli.views.world_files import read_change_files
-from dovetail.cli.views.world_source import AtOption, LiveOption, RecordingOption, WorldSource
+from dovetail.cli.views.world_source import WorldSource, add_world_options
 from dovetail.disruption.situation import Situation, decide_plan
 from dovetail.errors import BadInput
 from dovetail.scheduling.model.decision_cache import DecisionCache
@@ -36,16 +35,12 @@ CheckedFiles = Annotated[
 ]
 
 
-@add_cluster_options
+@add_world_options
 def spend(
     name: NameArgument = "",
     files: CheckedFiles = None,
-    live: LiveOption = False,
-    snapshot: SnapshotOption = "",
-    recording: RecordingOption = "",
-    at: AtOption = "",
     *,
-    where: ClusterSource,
+    world: WorldSource,
     output: OutputOption = Output.table,
 ) -> None:
     """Say what SpendLimits allow, what nodes cost, and which pods are held.
@@ -57,8 +52,7 @@ def spend(
     if (name == CHECK) != bool(files):
         raise BadInput("check tries the SpendLimits of files; write `dovetail spend check -f FILE`")
     tried = _read_limits(files) if files else ()
-    source = WorldSource(live or not (snapshot or recording), snapshot, recording, at, where)
-    seen = source.read()
+    seen = world.read()
     situation = _add_limits(seen, tried)
     cache = DecisionCache()
     plan = decide_plan(situation, cache=cache)

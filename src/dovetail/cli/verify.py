@@ -8,20 +8,12 @@ from typing import Annotated
 import typer
 
 from dovetail.app.changed_plan import change_cluster, close_shifted_zones
-from dovetail.app.cluster_source import ClusterSource, SeenCluster
+from dovetail.app.cluster_source import SeenCluster
 from dovetail.cli.views.expectations import read_expectations, show_judgements
-from dovetail.cli.views.options import SnapshotOption, add_cluster_options
 from dovetail.cli.views.output import LEFT_OUT, Output, OutputOption, print_note
 from dovetail.cli.views.progress import ProgressBar
 from dovetail.cli.views.world_files import parse_object_name, read_change_files
-from dovetail.cli.views.world_source import (
-    AtOption,
-    ChangeOption,
-    DeleteOption,
-    LiveOption,
-    RecordingOption,
-    WorldSource,
-)
+from dovetail.cli.views.world_source import ChangeOption, DeleteOption, WorldSource, add_world_options
 from dovetail.errors import Misconfigured
 from dovetail.play.expectations import Judgement, judge_expectations
 from dovetail.play.expectations_file import Expectations
@@ -33,17 +25,13 @@ ExpectationsOption = Annotated[
 ]
 
 
-@add_cluster_options
+@add_world_options
 def verify(
     filename: ExpectationsOption,
     change: ChangeOption = None,
     delete: DeleteOption = None,
-    live: LiveOption = False,
-    snapshot: SnapshotOption = "",
-    recording: RecordingOption = "",
-    at: AtOption = "",
     *,
-    where: ClusterSource,
+    world: WorldSource,
     output: OutputOption = Output.table,
 ) -> None:
     """Check a cluster, now or after a change, against expectations.
@@ -55,12 +43,11 @@ def verify(
     expectations = read_expectations(filename)
     altered = read_change_files(change or [], delete or []) if change or delete else None
     names = [parse_object_name(each) for each in delete or []]
-    source = WorldSource(live, snapshot, recording, at, where)
-    if not source.given:
+    if not world.given:
         raise Misconfigured("nothing to verify: give a --snapshot, a --recording, or --live")
-    seen = source.read()
+    seen = world.read()
     found = judge_cluster(
-        expectations, seen, altered.build_change(names) if altered is not None else None, recording
+        expectations, seen, altered.build_change(names) if altered is not None else None, world.recording
     )
     show_judgements(found, output)
     if any(not each.kept for each in found):

@@ -18,8 +18,10 @@ __all__ = [
     "KubeconfigOption",
     "SnapshotOption",
     "add_cluster_options",
+    "build_cluster_source",
     "check_history_place",
     "check_provider",
+    "replace_parameter",
 ]
 
 SnapshotOption = Annotated[
@@ -92,23 +94,39 @@ CLUSTER_OPTIONS: dict[str, tuple[Any, str]] = {
 
 def add_cluster_options(command: Callable[..., None]) -> Callable[..., None]:
     """The command with the options that name a cluster in place of its parameter `where: ClusterSource`."""
+    return replace_parameter(command, "where", CLUSTER_OPTIONS, build_cluster_source)
+
+
+def build_cluster_source(given: dict[str, Any]) -> object:
+    """The ClusterSource that these options name; they are taken out of those given."""
+    from dovetail.app.cluster_source import ClusterSource
+
+    return ClusterSource(**{name: given.pop(name) for name in CLUSTER_OPTIONS})
+
+
+def replace_parameter(
+    command: Callable[..., None],
+    parameter: str,
+    options: dict[str, tuple[Any, Any]],
+    build: Callable[[dict[str, Any]], object],
+) -> Callable[..., None]:
+    """The command with options in place of one parameter, which `build` makes of them."""
     # What the parameter's type is called is never looked up: it may be imported for type checks alone.
-    hints = get_type_hints(command, localns={"ClusterSource": object}, include_extras=True)
+    hidden = {"ClusterSource": object, "WorldSource": object}
+    hints = get_type_hints(command, localns=hidden, include_extras=True)
     plain = signature(command)
     listed: list[Parameter] = []
     for each in plain.parameters.values():
-        if each.name != "where":
+        if each.name != parameter:
             listed.append(each.replace(annotation=hints[each.name]))
             continue
-        for name, (annotation, default) in CLUSTER_OPTIONS.items():
+        for name, (annotation, default) in options.items():
             listed.append(Parameter(name, each.kind, default=default, annotation=annotation))
 
     @wraps(command)
     def run(**given: Any) -> None:
-        from dovetail.app.cluster_source import ClusterSource
-
-        where = ClusterSource(**{name: given.pop(name) for name in CLUSTER_OPTIONS})
-        command(where=where, **given)
+        built = build(given)
+        command(**{parameter: built}, **given)
 
     # Typer reads both.
     run.__signature__ = plain.replace(parameters=listed)  # type: ignore[attr-defined]

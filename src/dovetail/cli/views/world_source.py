@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from dovetail.app.cluster_source import ClusterSource, SeenCluster
 from dovetail.app.snapshot_file import find_cluster
+from dovetail.cli.views.options import (
+    CLUSTER_OPTIONS,
+    SnapshotOption,
+    build_cluster_source,
+    replace_parameter,
+)
 from dovetail.cli.views.output import print_remark
 from dovetail.errors import BadInput
 from dovetail.history.asking import parse_moment
 
-__all__ = ["AtOption", "ChangeOption", "DeleteOption", "LiveOption", "RecordingOption", "WorldSource"]
+__all__ = [
+    "AtOption",
+    "ChangeOption",
+    "DeleteOption",
+    "LiveOption",
+    "RecordingOption",
+    "WorldSource",
+    "add_world_options",
+]
 
 LiveOption = Annotated[bool, typer.Option("--live", help="Look at a live cluster, as it is now.")]
 RecordingOption = Annotated[
@@ -51,7 +65,7 @@ DeleteOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class WorldSource:
-    """A cluster, as options name it; at most one of the three may be given."""
+    """A cluster, as options name it; at most one of the three may be given, and none is the live one."""
 
     live: bool
     snapshot: str
@@ -92,3 +106,21 @@ class WorldSource:
 
         now = datetime.now(UTC)
         return read_look(self.recording, parse_moment(self.at, now, "--at") if self.at else now)
+
+
+WORLD_OPTIONS: dict[str, tuple[Any, Any]] = {
+    "live": (LiveOption, False),
+    "snapshot": (SnapshotOption, ""),
+    "recording": (RecordingOption, ""),
+    "at": (AtOption, ""),
+}
+
+
+def add_world_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with the options that name a world in place of its parameter `world: WorldSource`."""
+    return replace_parameter(command, "world", WORLD_OPTIONS | CLUSTER_OPTIONS, _build_world_source)
+
+
+def _build_world_source(given: dict[str, Any]) -> object:
+    named = {name: given.pop(name) for name in WORLD_OPTIONS}
+    return WorldSource(**named, where=build_cluster_source(given))  # type: ignore[arg-type]
