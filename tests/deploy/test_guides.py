@@ -34,6 +34,7 @@ GUIDES = (
     "see-what-it-would-save",
     "pull-request-gate",
     "bill",
+    "price-of-a-rule",
     "troubleshooting",
     "uninstall",
 )

@@ -30,6 +30,7 @@ COMMANDS = {
     "history": "Say what happened to a node, a pod or a NodePool, and why.",
     "bill": "Say what the nodes of a cluster cost an hour, and who has them in use.",
     "spend": "Say what SpendLimits allow, what nodes cost, and which pods are held.",
+    "price-of": "Say what budgets, affinities, requirements and other rules cost.",
     "dashboard": "Show a cluster, and what Dovetail would do in it, on a web page.",
     "verify": "Check a cluster, now or after a change, against expectations.",
     "review": "Say what a pull request would do to a cluster, as a comment for it.",

@@ -15,4 +15,6 @@ nothing; controllers/disruption.py does.
     command     nodes to remove and their              verdict_cache, node_changes
                 replacements                                       what need not be decided again
     verdict     can one cheaper node or none replace these? If not, why not
+    pricing_rules  what the rules of a cluster cost: rules (their names), lifted_rules, settling (all that
+                disruption would do), held_price, shape_price
 """

@@ -19,6 +19,7 @@ from dovetail.disruption.command import DRIFTED
 from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.methods.drift_waves import plan_waves
 from dovetail.disruption.report import build_report
+from dovetail.disruption.rules import find_workload
 from dovetail.disruption.situation import Situation, decide_plan
 from dovetail.errors import BadInput
 from dovetail.play.expectations_file import Expectations, WorldSpec
@@ -260,11 +261,7 @@ def _scale_workloads(spec: WorldSpec, snapshot: Snapshot, factor: float, pattern
 
 def name_workload(pod: Pod) -> str:
     """Namespace and name of who made the pod, a Deployment by its ReplicaSet; its own where nobody did."""
-    owner = pod.metadata.controller
-    if owner is None:
-        return pod.full_name
-    name = owner.name.rpartition("-")[0] if owner.kind in ("ReplicaSet", "Job") else owner.name
-    return f"{pod.namespace}/{name or owner.name}"
+    return find_workload(pod)[1]
 
 
 def _clone_pod(pod: Pod, number: int) -> Pod:

@@ -45,12 +45,16 @@ def bill_running_nodes(snapshot: Snapshot, without: Iterable[str] = ()) -> Bill:
 
 
 def compute_fleet_floor(
-    snapshot: Snapshot, left_out: AbstractSet[str] = frozenset(), cache: DecisionCache | None = None
+    snapshot: Snapshot,
+    left_out: AbstractSet[str] = frozenset(),
+    cache: DecisionCache | None = None,
+    staying: AbstractSet[str] = frozenset(),
 ) -> float:
     """Dollars an hour that no fleet for all these pods can undercut, whatever is kept of the one that runs.
 
     All pods but those `left_out` look for a place. A node whose like can be bought counts as one to buy, with
     as much room as it reports; all others that stay, as those that nobody ordered, are there for nothing.
+    Nodes `staying` stay in any case, with their pods; what room they have is there for nothing, too.
     """
     prices = PriceList.from_snapshot(snapshot)
     free: list[StateNode] = []
@@ -61,6 +65,9 @@ def compute_fleet_floor(
     for state in snapshot.nodes:
         if views.is_deleting(state):
             continue  # its pods are among those that move
+        if views.read_name(state) in staying:
+            free.append(state)
+            continue
         moved = [pod for pod in state.pods if predicates.is_reschedulable(pod)]
         pods += [pod for pod in moved if pod.full_name not in there and pod.full_name not in left_out]
         pool = offered.get(views.read_pool_name(state)) if views.is_managed(state) else None
