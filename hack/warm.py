@@ -159,6 +159,8 @@ class Warm:
                 return {"cold": True}
             if answer.noticed:
                 return {"noticed": f"{answer.test} {answer.noticed}", "tried": tried}
+            if left < 0 and tried:
+                break  # what is left over would only be learned for nothing
         if mutant["named"] and not reached:
             return {"cold": True}  # tests that were named by hand reach it in processes that they start
         return {"noticed": "", "tried": tried}
