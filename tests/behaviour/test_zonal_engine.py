@@ -10,6 +10,7 @@ import pytest
 from dovetail.api.crds import build_zonal_manifest
 from dovetail.api.zoneshift import ZoneShift
 from dovetail.app.live_cluster import take_situation
+from dovetail.errors import BadInput
 from dovetail.runtime import logs
 from support.aws import CLUSTER
 from support.aws_world import CLAIMS, POOLS, AwsWorld
@@ -222,3 +223,25 @@ async def test_every_write_is_on_record_at_any_level(capsys: pytest.CaptureFixtu
     assert away not in edit["before"]
     assert edit["shift"]
     assert edit["reason"]
+
+
+@virtual
+async def test_a_plan_tells_every_write_of_a_shift_that_nobody_asked_for_and_makes_none() -> None:
+    async with world_of("--zonal-shift-mode=Both", "--enable-do-not-disrupt=true").running() as world:
+        world.default(requirements=[{"key": ZONE, "operator": "In", "values": [A, B]}])
+        spread(world, 4)
+        await world.until(lambda: world.placed() == 4 and A in zones(world), within=240)
+        assert world.dovetail.zonal is not None
+        controller, zone = world.dovetail.zonal.controller, world.aws.network.zone_ids[A]
+        before = [*world.nodes, *world.listed(POOLS)]
+        lines = await controller.plan_shift(zone)
+
+        inside = [each["metadata"]["name"] for each in world.nodes if each["metadata"]["labels"][ZONE] == A]
+        marked = {line.partition(" ")[0] for line in lines if line.startswith("Node/")}
+        assert marked == {f"Node/{name}" for name in inside}
+        assert [line for line in lines if line.startswith("NodePool/default requirements:")]
+        assert [*world.nodes, *world.listed(POOLS)] == before
+        assert not world.listed("zoneshifts.dovetail.sh")
+        assert not world.dovetail.gates.is_launch_closed(zone)
+        with pytest.raises(BadInput, match="the cluster has no such zone; it has"):
+            await controller.plan_shift("mars1-az1")
