@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from dovetail.api import core
 from dovetail.api.buffers import CapacityBuffer
+from dovetail.api.commitment import Commitment
 from dovetail.api.core import Node
 from dovetail.api.meta import Object
 from dovetail.api.nodeclaim import NodeClaim
@@ -152,6 +153,7 @@ class ClusterContext:
             most_pods=settings.planned_node_max_pods,
             ignore_dra=settings.ignore_dra_requests,
             flavour=self.cloud.flavour,
+            follow_commitments=settings.commitments == "Follow",
         )
 
     def close(self) -> None:
@@ -164,7 +166,8 @@ class ClusterContext:
         overlays = (NodeOverlay,) if gates.node_overlay else ()
         buffers = (CapacityBuffer, core.PodTemplateObject, core.Deployment) if gates.capacity_buffer else ()
         limits = (SpendLimit,) if self.settings.spend_limits else ()
-        return (*ALWAYS, class_kind, *devices, *overlays, *buffers, *limits)
+        commitments = (Commitment,) if self.settings.commitments != "Off" else ()
+        return (*ALWAYS, class_kind, *devices, *overlays, *buffers, *limits, *commitments)
 
     def _build_cluster(self) -> Cluster:
         nomination = max(2 * self.settings.batch_max_duration, timedelta(seconds=10))
@@ -194,6 +197,9 @@ class ClusterContext:
             replicasets=_VersionedInformer(self.get_informer(core.ReplicaSet)),
             statefulsets=_VersionedInformer(self.get_informer(core.StatefulSet)),
             devices=self._build_device_stores(),
+            commitments=(
+                _VersionedInformer(self.get_informer(Commitment)) if Commitment in self.informers else None
+            ),
         )
 
     def _build_device_stores(self) -> DeviceStores | None:

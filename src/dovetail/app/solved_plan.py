@@ -102,10 +102,18 @@ def solve_situation(
 
     def find_plan(snapshot: Snapshot) -> Plan:
         solved.append(_solve_snapshot(snapshot, quick, step, cache))
-        return solved[0].plan
+        return solved[-1].plan
 
-    plan = decide_plan(situation, find_plan=find_plan)
-    return dataclasses.replace(solved[0], snapshot=situation.snapshot, plan=plan)
+    plan = decide_plan(situation, find_plan=find_plan, cache=cache)
+    first = solved[0]
+    if len(solved) > 1:  # parts of it, for what commitments pay for and for the rest
+        first = dataclasses.replace(
+            first,
+            seconds=sum(each.seconds for each in solved),
+            first_seconds=sum(each.first_seconds for each in solved),
+            first_price=plan.price,
+        )
+    return dataclasses.replace(first, snapshot=situation.snapshot, plan=plan)
 
 
 def _solve_snapshot(

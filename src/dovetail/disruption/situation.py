@@ -16,6 +16,7 @@ from dovetail.api.meta import Object, Record
 from dovetail.api.pod import Pod
 from dovetail.disruption.blocked_reason import BlockedReason
 from dovetail.scheduling.bad_objects import decide_without_bad_objects
+from dovetail.scheduling.committed_plan import fill_commitments
 from dovetail.scheduling.model.annotations import strip_object, strip_pod, strip_pool
 from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.plan import Plan
@@ -82,12 +83,19 @@ def decide_plan(
 ) -> Plan:
     """Where every waiting pod goes; pods that only a closed zone could take wait for it.
 
-    What spend limits leave no room for is held back last, whoever solves.
+    What open commitments pay for is bought first. What spend limits leave no room for is held back last.
 
     `find_plan` solves instead of `solve`, for who shows a first plan while it looks for a better one.
     """
     snapshot, waiting = defer_zone_bound_pods(situation.snapshot, situation.closed_zones)
-    plan = find_plan(snapshot) if find_plan is not None else solve(snapshot, effort, cache=cache)
+
+    def solve_snapshot(asked: Snapshot) -> Plan:
+        return find_plan(asked) if find_plan is not None else solve(asked, effort, cache=cache)
+
+    if snapshot.open_commitments:
+        plan = fill_commitments(snapshot, solve_snapshot, cache)
+    else:
+        plan = solve_snapshot(snapshot)
     if situation.spend_caps:
         plan = _limit_spend(snapshot, plan, situation.spend_caps, cache)
     return add_deferred_pods(plan, waiting) if waiting else plan

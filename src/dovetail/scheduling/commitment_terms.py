@@ -25,7 +25,7 @@ from dovetail.api.commitment import (
 from dovetail.api.meta import Record
 from dovetail.api.spend_limit import BadSpendLimit, parse_dollars
 
-__all__ = ["ENDING", "CommitmentTerms", "build_terms", "find_size_factor"]
+__all__ = ["ENDING", "CommitmentTerms", "TermsReader", "build_terms", "find_size_factor"]
 
 # What ends this soon is not counted on by who buys a node.
 ENDING = timedelta(hours=48)
@@ -126,11 +126,34 @@ class CommitmentTerms(Record, frozen=True):
 
 def build_terms(commitments: Iterable[Commitment], now: datetime) -> tuple[CommitmentTerms, ...]:
     """What every commitment pays for now, by name; one that is not in force or unreadable pays nothing."""
-    found = (_read_terms(each, now) for each in sorted(commitments, key=lambda each: each.name))
-    return tuple(each for each in found if each is not None)
+    return TermsReader().read_terms(commitments, now)
 
 
-def _read_terms(commitment: Commitment, now: datetime) -> CommitmentTerms | None:
+class TermsReader:
+    """Reads commitments again and again: terms that are the same as before are the very same."""
+
+    def __init__(self) -> None:
+        self._rates: dict[str, tuple[Mapping[str, str], dict[str, float]]] = {}
+        self._last: tuple[CommitmentTerms, ...] = ()
+
+    def read_terms(self, commitments: Iterable[Commitment], now: datetime) -> tuple[CommitmentTerms, ...]:
+        """What every commitment pays for now, by name."""
+        known, self._rates = self._rates, {}
+        found: list[CommitmentTerms] = []
+        for each in sorted(commitments, key=lambda each: each.name):
+            written = each.spec.rates if each.spec.rates is not None else each.status.rates
+            before = known.get(each.name)
+            rates = before if before is not None and before[0] == written else (written, _read_rates(written))
+            self._rates[each.name] = rates
+            terms = _read_terms(each, now, rates[1])
+            if terms is not None:
+                found.append(terms)
+        if tuple(found) != self._last:
+            self._last = tuple(found)
+        return self._last
+
+
+def _read_terms(commitment: Commitment, now: datetime, rates: Mapping[str, float]) -> CommitmentTerms | None:
     spec = commitment.spec
     if spec.kind not in STAGES or spec.currency != USD or next(find_commitment_problems(spec), None):
         return None
@@ -138,7 +161,6 @@ def _read_terms(commitment: Commitment, now: datetime) -> CommitmentTerms | None
         return None
     if _find_status(commitment, CURRENT) == "False":
         return None
-    rates = _read_rates(spec.rates if spec.rates is not None else commitment.status.rates)
     factor = find_size_factor(spec.instance_type)
     flexible = spec.kind == RESERVED and bool(spec.family) and spec.platform != WINDOWS and factor is not None
     whole = parse_dollars(spec.hourly) if spec.hourly is not None else 0.0

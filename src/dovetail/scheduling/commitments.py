@@ -114,19 +114,27 @@ class Ledger:
         """Dollars an hour that are paid whatever runs."""
         return sum(each.hourly for each in self.terms)
 
-    def is_eligible(self, kind: UsageKind) -> bool:
-        """Whether any commitment could pay for such an instance."""
-        return bool(self.terms) and not bool(np.isnan(self._find_row(kind)).all())
-
     def find_payers(self, kind: UsageKind) -> tuple[str, ...]:
         """The names of the commitments that could pay for such an instance."""
         row = self._find_row(kind)
         return tuple(self.terms[number].name for number in np.flatnonzero(~np.isnan(row)).tolist())
 
-    def count_use(self, name: str, kind: UsageKind) -> float | None:
-        """How many units of this commitment such an instance uses up; None if it may not."""
-        terms = next(each for each in self.terms if each.name == name)
-        return terms.count_use(kind.instance_type, kind.zone, kind.price, kind.windows)
+    def find_smallest_uses(self, kinds: Iterable[UsageKind]) -> dict[str, float]:
+        """By commitment, the fewest of its units that any of these uses up; infinite where none may."""
+        least = np.full(len(self.terms), inf)
+        for kind in kinds:
+            least = np.fmin(least, self._find_row(kind))
+        return {each.name: float(use) for each, use in zip(self.terms, least, strict=True)}
+
+    def find_most_saved(self, kinds: Iterable[UsageKind]) -> float:
+        """Dollars an hour of list prices that all commitments could pay for at most, on these."""
+        units = np.array([each.units for each in self.terms])
+        most = np.zeros(len(self.terms))
+        for kind in kinds:
+            row = self._find_row(kind)
+            with np.errstate(divide="ignore"):
+                most = np.fmax(most, kind.price / row)
+        return float(np.where(units > 0, units * most, 0.0).sum())
 
     def apply_kinds(self, usage: Mapping[UsageKind, float]) -> CoveredUsage:
         """Apply all commitments to so many instances of each kind."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from dovetail.api.bad_items import SetAside, reason_of
+from dovetail.api.commitment import Commitment
 from dovetail.api.core import (
     DaemonSet,
     LimitRange,
@@ -23,6 +24,7 @@ from dovetail.api.meta import LabelSelector, Object
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pdb import PdbLimits
 from dovetail.api.pod import Pod
+from dovetail.scheduling.commitment_terms import TermsReader
 from dovetail.scheduling.model.daemonsets import build_daemon_pods
 from dovetail.scheduling.model.device_objects import DeviceClass, DeviceState, ResourceClaim, ResourceSlice
 from dovetail.scheduling.model.instance_types import InstanceType
@@ -34,6 +36,7 @@ from dovetail.scheduling.model.snapshot import (
     Storage,
     build_pools_and_catalogs,
 )
+from dovetail.scheduling.sunk_prices import CommitmentBook
 from dovetail.state.cluster import Cluster
 
 __all__ = ["Capture", "ClusterStores", "DeviceStores", "InformerStore"]
@@ -87,6 +90,8 @@ class ClusterStores:
     statefulsets: InformerStore[StatefulSet]
     # None while device claims are ignored.
     devices: DeviceStores | None = None
+    # None while commitments do not count.
+    commitments: InformerStore[Commitment] | None = None
 
 
 class _CachedValue(Generic[V]):
@@ -126,6 +131,7 @@ class Capture:
         self._daemons_then: tuple[Pod, ...] = ()
         self._daemons_aside: tuple[SetAside, ...] = ()
         self._ranges_then = -1
+        self._terms, self._committed = TermsReader(), CommitmentBook()
         self._limits = _CachedValue(lambda: PdbLimits(s.budgets, matches_selector), s.budgets)
 
     def take_snapshot(
@@ -136,7 +142,7 @@ class Capture:
     ) -> Snapshot:
         """The world now, with what each pool could buy."""
         pools, catalogs = self._build_offers(tuple(offers))
-        return Snapshot(
+        snapshot = Snapshot(
             pools=pools,
             catalogs=catalogs,
             nodes=tuple(tracked.state for tracked in self._cluster),
@@ -153,6 +159,11 @@ class Capture:
             options=options,
             set_aside=self._daemons_aside,
         )
+        commitments = self._stores.commitments
+        if commitments is None:
+            return snapshot
+        terms = self._terms.read_terms(_readable(commitments), options.now)
+        return self._committed.add_commitments(snapshot, terms)
 
     def _list_moving_pods(self, options: SchedulingOptions) -> tuple[Pod, ...]:
         """Pods on places that will go, unless something holds them there for good."""

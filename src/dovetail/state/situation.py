@@ -6,12 +6,15 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
+from dovetail.api.commitment import Commitment
 from dovetail.api.spend_limit import SpendLimit
 from dovetail.disruption.policy import add_default_annotations, read_default_annotations
 from dovetail.disruption.situation import Situation
+from dovetail.scheduling.commitment_terms import build_terms
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.snapshot import Snapshot, StateNode
 from dovetail.scheduling.spend_caps import build_caps
+from dovetail.scheduling.sunk_prices import add_commitments
 from dovetail.settings import Settings
 
 __all__ = ["build_situation"]
@@ -25,6 +28,7 @@ def build_situation(
     closed_zones: Mapping[str, str] | None = None,
     returned_zones: frozenset[str] = frozenset(),
     spend_limits: Iterable[SpendLimit] = (),
+    commitments: Iterable[Commitment] = (),
 ) -> Situation:
     """The snapshot with what the controller's settings and marks add to it.
 
@@ -35,6 +39,10 @@ def build_situation(
     pools = tuple(
         replace(pool, nodepool=add_default_annotations(pool.nodepool, knobs)) for pool in snapshot.pools
     )
+    if settings.commitments != "Off":
+        follow = settings.commitments == "Follow"
+        snapshot = replace(snapshot, options=replace(snapshot.options, follow_commitments=follow))
+        snapshot = add_commitments(snapshot, build_terms(commitments, snapshot.options.now))
     return Situation(
         snapshot=replace(snapshot, pools=pools),
         queued=frozenset(views.read_provider_id(each) for each in snapshot.nodes if _is_queued(each)),

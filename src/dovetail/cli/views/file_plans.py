@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from dovetail.api.commitment import Commitment
 from dovetail.api.core import LimitRange, Node
 from dovetail.api.crds import find_provider_api
 from dovetail.api.nodeclass import EC2NodeClass, KWOKNodeClass
@@ -100,6 +101,7 @@ class FilePlanner:
             excluded_zones=away.names,
             closed_zones={each.spec.zone_id: away.by_shift[each.name] for each in self._list_away()},
             spend_limits=self.world.list_objects(SpendLimit),
+            commitments=self.world.list_objects(Commitment),
         )
 
     def _list_away(self) -> list[ZoneShift]:
