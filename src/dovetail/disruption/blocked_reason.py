@@ -43,6 +43,7 @@ class BlockedReason(StrEnum):
     PAYBACK = "payback-too-long"
     RESTING = "moved-lately"
     UNBALANCED = "unbalanced"
+    COMMITTED = "committed"
 
 
 # These reasons pass by themselves; a drifted node that anything else blocks needs a person.

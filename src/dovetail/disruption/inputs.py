@@ -31,6 +31,7 @@ from dovetail.scheduling.model.plan import PlannedNode
 from dovetail.scheduling.model.requirements import Values
 from dovetail.scheduling.model.snapshot import Snapshot, StateNode
 from dovetail.scheduling.spend_caps import SpendCap
+from dovetail.scheduling.sunk_prices import sink_prices
 
 __all__ = ["DisruptionInput", "PoolCounts", "PriceRange", "SnapshotFacts", "count_pool_nodes"]
 
@@ -82,9 +83,9 @@ class SnapshotFacts:
 class DisruptionInput:
     """Everything disruption looks at.
 
-    What the fields mean is said of Situation; here nominated nodes are marked in the snapshot, and nodes of
-    excluded zones are closed. `cache` is the controller's, or that of whoever decides more than once;
-    `facts` belong to the snapshot alone.
+    What the fields mean is said of Situation; here nominated nodes are marked in the snapshot, nodes of
+    excluded zones are closed, and what open commitments pay for has a sunk price. `cache` is the
+    controller's, or that of whoever decides more than once; `facts` belong to the snapshot alone.
     """
 
     snapshot: Snapshot
@@ -106,8 +107,9 @@ class DisruptionInput:
         if nominated or excluded:
             nodes = tuple(_add_node_facts(state, nominated, excluded) for state in snapshot.nodes)
             snapshot = structs.replace(snapshot, nodes=nodes)
+        cache = DecisionCache() if cache is None else cache
         return cls(
-            snapshot,
+            sink_prices(snapshot, snapshot.open_commitments, cache),
             situation.queued,
             situation.buffered,
             situation.spot_to_spot,
@@ -116,7 +118,7 @@ class DisruptionInput:
             situation.unseen,
             situation.holds,
             situation.spend_caps,
-            DecisionCache() if cache is None else cache,
+            cache,
         )
 
     def with_snapshot(self, snapshot: Snapshot) -> DisruptionInput:

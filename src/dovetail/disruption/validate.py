@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from dovetail.disruption import policy
+from dovetail.disruption import policy, valuing
 from dovetail.disruption.bad_objects import skip_bad_objects
 from dovetail.disruption.budgets import compute_allowances
 from dovetail.disruption.candidates import (
@@ -65,7 +65,12 @@ def validate_command(inputs: DisruptionInput, command: Command) -> Command | Inv
     outcome = simulate_scheduling(inputs, now, consolidating=True)
     if outcome.problem or not _matches_replacements(command, outcome.plan.new_nodes):
         return InvalidCommand(SCHEDULING, len(now))
-    return Command(command.method, now, command.replacements, outcome.plan, command.savings)
+    again = Command(command.method, now, command.replacements, outcome.plan, command.savings)
+    again = valuing.value_command(inputs, again)
+    # What it saves by the bill may be gone by now.
+    return (
+        again if valuing.find_committed_block(inputs, again) is None else InvalidCommand(SCHEDULING, len(now))
+    )
 
 
 def _validate_split(
@@ -73,6 +78,7 @@ def _validate_split(
 ) -> Command | InvalidCommand:
     """Several nodes are bought only as they would be bought now, and only while they save as much."""
     found = split.compute_split(inputs, now, MANY).command
+    found = valuing.value_command(inputs, found) if found is not None else None
     if found is None or found.savings < command.savings - split.DUST:
         return InvalidCommand(SCHEDULING, len(now))
     return (
@@ -129,9 +135,10 @@ def validate_empty_nodes(
     if not now:
         return None, InvalidCommand(CHURN, len(command.candidates))
     allowance = compute_allowances(inputs, command.method.reason)
+    now, _, _ = valuing.split_committed(inputs, now)
     kept = [c for c in now if not c.state.nominated and allowance.take(c.pool.name)]
     dropped = InvalidCommand(BUDGET, len(now) - len(kept)) if len(kept) < len(now) else None
-    return (build_delete_command(kept) if kept else None), dropped
+    return (valuing.value_command(inputs, build_delete_command(kept)) if kept else None), dropped
 
 
 def _refresh_candidates(

@@ -14,6 +14,7 @@ from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.robustness import is_replacement_robust
 from dovetail.disruption.simulation.simulate import list_moving_pods, simulate_scheduling
 from dovetail.disruption.simulation.what_if import WhatIfScheduler
+from dovetail.disruption.valuing import pin_sunk_node
 from dovetail.scheduling.bill import sum_prices
 from dovetail.scheduling.model.instance_types import InstanceType, check_min_values, find_cheapest_offering
 from dovetail.scheduling.model.plan import Plan, PlannedNode, describe_purchase
@@ -98,6 +99,7 @@ def filter_by_price(
     inputs: DisruptionInput, node: PlannedNode, bound: float, candidates: Sequence[Candidate]
 ) -> PlannedNode | str:
     """The node as what costs less than the bound, in exchange for these; or why it cannot be had."""
+    node = pin_sunk_node(inputs, node)
     spot_only = all(c.capacity_type == labels.SPOT for c in candidates)
     allowed = node.requirements[labels.CAPACITY_TYPE]
     if spot_only and labels.SPOT in allowed:

@@ -323,7 +323,7 @@ def _is_same_input(before: DisruptionInput, now: DisruptionInput) -> bool:
     old, new = before.snapshot, now.snapshot
     if len(old.nodes) != len(new.nodes) or any(a is not b for a, b in zip(old.nodes, new.nodes, strict=True)):
         return False
-    if _list_marks(before) != _list_marks(now):
+    if _list_marks(before) != _list_marks(now) or old.commitments != new.commitments:
         return False
     return _has_same_rest(old, new) and (old.budgets is new.budgets or old.budgets == new.budgets)
 

@@ -30,7 +30,7 @@ from dovetail.scheduling.sunk_prices import (
     sink_prices,
 )
 
-__all__ = ["fill_commitments", "pin_to_commitment"]
+__all__ = ["fill_commitments", "find_planned_offering", "pin_to_commitment"]
 
 FindPlan = Callable[[Snapshot], Plan]
 
@@ -77,7 +77,7 @@ class _Filling:
         if node.capacity_type != labels.ON_DEMAND:
             return None
         each = self._types[node.pool].get(node.instance_type)
-        offering = _find_offering(each, node) if each is not None else None
+        offering = find_planned_offering(each, node)
         kind = find_offering_usage(each, offering) if each is not None and offering is not None else None
         # A node at its list price is none of theirs: its commitment is closed.
         return kind if kind is not None and offering is not None and node.price < offering.price else None
@@ -199,7 +199,7 @@ def pin_to_commitment(node: PlannedNode, types: Mapping[str, InstanceType], paye
     `types` have list prices. A node whose minValues do not allow it is ordered as it was planned.
     """
     expected = types[node.instance_type]
-    offering = _find_offering(expected, node)
+    offering = find_planned_offering(expected, node)
     assert offering is not None, "its price was found by it"
     sold = _list_sold_zones(expected, node.requirements, payers)
     zones = frozenset(zone for zone, paid in sold.items() if paid)
@@ -240,16 +240,10 @@ def _list_sold_zones(each: InstanceType, wanted: Requirements, payers: Ledger) -
     return found
 
 
-def _find_offering(each: InstanceType, node: PlannedNode) -> Offering | None:
-    """The offering that a planned node is expected to be bought by."""
-    return next(
-        (
-            offering
-            for offering in each.offerings
-            if (offering.zone, offering.capacity_type) == (node.zone, node.capacity_type)
-        ),
-        None,
-    )
+def find_planned_offering(each: InstanceType | None, node: PlannedNode) -> Offering | None:
+    """The offering of its instance type that a planned node is expected to be bought by."""
+    wanted, sold = (node.zone, node.capacity_type), each.offerings if each is not None else ()
+    return next((offer for offer in sold if (offer.zone, offer.capacity_type) == wanted), None)
 
 
 def _fill_up(state: StateNode) -> StateNode:

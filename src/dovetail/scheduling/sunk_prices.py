@@ -60,7 +60,7 @@ class CommitmentBook:
         self._pools: dict[str, int] = {}
         self._prices = PriceList((), {})
         self._entries: dict[int, tuple[StateNode, UsageKind | None]] = {}
-        self._smallest: dict[str, float] = {}
+        self._smallest: dict[str, float] | None = None
         self.ledger = Ledger()
 
     def add_commitments(self, snapshot: Snapshot, terms: tuple[CommitmentTerms, ...]) -> Snapshot:
@@ -71,10 +71,13 @@ class CommitmentBook:
             return replace(snapshot, commitments=terms)
         usage = self.count_usage(snapshot, terms)
         uses = {each.name: each for each in self.ledger.apply_kinds(usage).uses}
+        if self._smallest is None:
+            self._smallest = self.ledger.find_smallest_uses(list_usage_kinds(snapshot.catalogs))
+        smallest = self._smallest
         opened = tuple(
             each.name
             for each in self.ledger.terms
-            if not each.ending and is_still_open(uses[each.name], self._smallest[each.name], each.was_full)
+            if not each.ending and is_still_open(uses[each.name], smallest[each.name], each.was_full)
         )
         return replace(snapshot, commitments=self.ledger.terms, open_commitments=opened)
 
@@ -103,7 +106,7 @@ class CommitmentBook:
         if terms is not self._terms and terms != self._terms:
             self.ledger, changed = Ledger(terms), True
         if changed:
-            self._smallest = self.ledger.find_smallest_uses(list_usage_kinds(snapshot.catalogs))
+            self._smallest = None
         self._pools, self._catalogs, self._terms = pools, snapshot.catalogs, terms
 
     def _find_usage(self, state: StateNode, snapshot: Snapshot) -> UsageKind | None:

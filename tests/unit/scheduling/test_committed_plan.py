@@ -16,6 +16,7 @@ from dovetail.api.pod import Pod
 from dovetail.disruption.situation import Situation, decide_plan
 from dovetail.scheduling.model.plan import NodeClaimOptions, PlannedNode
 from dovetail.scheduling.model.snapshot import Snapshot
+from dovetail.scheduling.packing.adapter.from_groups import apply_packed_plan
 from dovetail.scheduling.solve import solve
 from dovetail.scheduling.verify import verify_plan
 from support.builders import NOW, nodepool, pod, requirement
@@ -235,15 +236,12 @@ def test_a_pool_under_an_open_plan_is_packed_and_the_plan_breaks_no_rule(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     packed: list[int] = []
-    import dovetail.scheduling.solve as solving
-
-    original = solving.apply_packed_plan
 
     def count(run, counted, found):  # type: ignore[no-untyped-def]
         packed.append(len(counted.names))
-        return original(run, counted, found)
+        apply_packed_plan(run, counted, found)
 
-    monkeypatch.setattr(solving, "apply_packed_plan", count)
+    monkeypatch.setattr("dovetail.scheduling.solve.apply_packed_plan", count)
     rng = Random(seed)
     given = [
         pod(f"p{n:04}", cpu=f"{rng.choice([250, 700, 1500])}m", memory=f"{rng.choice([1, 3, 6])}Gi")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from dovetail.api import conditions, labels
-from dovetail.disruption import policy
+from dovetail.disruption import policy, valuing
 from dovetail.disruption.bad_objects import report_bad_objects, skip_bad_objects
 from dovetail.disruption.blocked_reason import BlockedReason
 from dovetail.disruption.budgets import compute_allowances
@@ -31,7 +31,13 @@ from dovetail.disruption.choose import DisruptionChoice, ShouldStop, has_budget,
 from dovetail.disruption.command import MULTI, Command, ConsolidationVerdict, Method
 from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.methods.emptiness import is_consolidation_disabled
-from dovetail.disruption.verdict import build_command, compute_consolidation, keep_types, list_cheaper_types
+from dovetail.disruption.verdict import (
+    NO_CHEAPER,
+    build_command,
+    compute_consolidation,
+    keep_types,
+    list_cheaper_types,
+)
 from dovetail.disruption.verdict_cache import recall_verdict
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.instance_types import find_cheapest_offering
@@ -189,23 +195,24 @@ def _try_candidate(
         else looked[candidate.key].with_candidate(candidate)
     )
     if verdict.command is None:
-        choice.blocked.append(
-            BlockedNode(candidate.state, verdict.why, UNCONSOLIDATABLE, BlockedReason.NO_CHEAPER)
-        )
+        paid = valuing.explain_sunk(inputs, candidate) if verdict.why == NO_CHEAPER else None
+        why, reason = (paid.why, paid.blocked_reason) if paid else (verdict.why, BlockedReason.NO_CHEAPER)
+        choice.blocked.append(BlockedNode(candidate.state, why, UNCONSOLIDATABLE, reason))
         return False
-    objection = policy.find_policy_block(verdict.command)
+    command = valuing.value_command(inputs, verdict.command)
+    objection = valuing.find_committed_block(inputs, command) or policy.find_policy_block(command)
     if objection is not None:
         choice.blocked.append(
             BlockedNode(candidate.state, objection.why, UNCONSOLIDATABLE, objection.blocked_reason)
         )
         return False
-    if verdict.command.replacements:
-        choice.proposed.append(verdict.command)
-    choice.judged.append(policy.score_command(verdict.command, known))
+    if command.replacements:
+        choice.proposed.append(command)
+    choice.judged.append(policy.score_command(command, known))
     if not choice.judged[-1].approved:
         choice.blocked.append(BlockedNode(candidate.state, TOO_LITTLE, QUIET, BlockedReason.UNBALANCED))
         return False
-    choice.commands.append(verdict.command)
+    choice.commands.append(command)
     return True
 
 
@@ -236,7 +243,7 @@ def choose_multi_node(inputs: DisruptionInput, should_stop: ShouldStop = never_s
         return choice
 
     def accept(command: Command) -> bool:
-        if policy.find_policy_block(command) is not None:
+        if (valuing.find_committed_block(inputs, command) or policy.find_policy_block(command)) is not None:
             return False
         choice.judged.append(policy.score_command(command, known))
         return choice.judged[-1].approved
@@ -315,6 +322,7 @@ def _can_remove(
     if command is not None and command.replacements:
         found.proposed.append(command)
     command = _filter_out_same_type(inputs, command) if command is not None else None
+    command = valuing.value_command(inputs, command) if command is not None else None
     if command is None or not accept(command):
         return False
     found.command = command

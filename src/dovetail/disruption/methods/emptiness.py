@@ -21,6 +21,7 @@ from dovetail.disruption.choose import DisruptionChoice, split_by_reason
 from dovetail.disruption.command import EMPTY, Command
 from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.simulation.simulate import simulate_scheduling
+from dovetail.disruption.valuing import split_committed, value_command
 from dovetail.scheduling.bill import sum_prices
 from dovetail.settings.durations import parse_or_never
 
@@ -44,9 +45,13 @@ def choose_empty_nodes(inputs: DisruptionInput) -> DisruptionChoice:
     mine, more = split_by_reason(candidates, lambda candidate: explain_not_empty(inputs, candidate))
     allowance = compute_allowances(inputs, EMPTY.reason)
     free, awaited = split_awaited(inputs, mine)
-    command, turned_away = build_empty_command(free, allowance)
+    worth, committed, _ = split_committed(inputs, sort_by_ratio(free))
+    command, turned_away = build_empty_command(worth, allowance)
     return DisruptionChoice(
-        allowance, [command] if command else [], len(mine), [*blocked, *more, *awaited, *turned_away]
+        allowance,
+        [value_command(inputs, command)] if command else [],
+        len(mine),
+        [*blocked, *more, *awaited, *committed, *turned_away],
     )
 
 

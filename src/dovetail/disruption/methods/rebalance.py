@@ -29,6 +29,7 @@ from dovetail.disruption.command import REBALANCE, Command
 from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.methods.consolidation import explain_unconsolidatable
 from dovetail.disruption.simulation.simulate import simulate_scheduling
+from dovetail.disruption.valuing import value_command
 from dovetail.disruption.verdict import filter_by_price
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.instance_types import InstanceType
@@ -112,7 +113,8 @@ def _build_move(
     node = filter_by_price(seen, pinned, nextafter(candidate.price, inf), (candidate,))
     if isinstance(node, str):
         return None
-    return Command(REBALANCE, (candidate,), (node,), outcome.plan, savings=candidate.price - node.price)
+    command = Command(REBALANCE, (candidate,), (node,), outcome.plan, savings=candidate.price - node.price)
+    return value_command(inputs, command)
 
 
 def _pin_to_zone(node: PlannedNode, zone: str) -> PlannedNode:

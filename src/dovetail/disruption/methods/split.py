@@ -14,7 +14,7 @@ from itertools import islice
 from msgspec.structs import replace
 
 from dovetail.api import labels
-from dovetail.disruption import policy
+from dovetail.disruption import policy, valuing
 from dovetail.disruption.bad_objects import report_bad_objects
 from dovetail.disruption.candidates import Candidate
 from dovetail.disruption.choose import DisruptionChoice, ShouldStop, never_stop
@@ -49,7 +49,9 @@ def choose_split(inputs: DisruptionInput, should_stop: ShouldStop = never_stop) 
     within = [candidate for candidate in mine if choice.allowance.take(candidate.pool.name)]
 
     def accept(command: Command) -> bool:
-        return policy.find_policy_block(command) is None and policy.score_command(command, known).approved
+        if (valuing.find_committed_block(inputs, command) or policy.find_policy_block(command)) is not None:
+            return False
+        return policy.score_command(command, known).approved
 
     found = find_split(inputs, within, MANY, accept, should_stop)
     choice.timed_out, choice.proposed = found.timed_out, found.proposed
@@ -78,6 +80,7 @@ def find_split(
         command = _drop_returning_nodes(inputs, candidates, method)
         if command is None or not command.replacements:
             continue
+        command = valuing.value_command(inputs, command)
         if accept(command) and (found.command is None or command.savings > found.command.savings + DUST):
             found.command, found.proposed = command, [command]
     return found
@@ -222,6 +225,7 @@ def _build_exchange(
 ) -> ConsolidationVerdict:
     """The new nodes as what they may be, so that all together cost less even if launches go badly."""
     cost = sum_prices(candidates)
+    plan = replace(plan, new_nodes=tuple(valuing.pin_sunk_node(inputs, node) for node in plan.new_nodes))
     slack = cost - sum(_find_worst_price(inputs, node, node.instance_types[:1]) for node in plan.new_nodes)
     if slack <= DUST:
         return ConsolidationVerdict(why=NO_GAIN)
