@@ -24,6 +24,7 @@ from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.plan import Plan
 from dovetail.scheduling.model.reasons import Decision
 from dovetail.scheduling.model.snapshot import Snapshot
+from dovetail.scheduling.plan_cover import PlanCover, cover_plan
 from dovetail.scheduling.solve import QUICK, THOROUGH, build_first_plan, solve
 
 __all__ = [
@@ -58,6 +59,11 @@ class SolvedPlan:
     def gap(self) -> float:
         """How far above the proven floor the price is, as a share; 0 when nothing is proven."""
         return max(0.0, self.price / self.plan.bound - 1) if self.plan.bound > 0 else 0.0
+
+    @cached_property
+    def cover(self) -> PlanCover | None:
+        """What commitments pay for of the new nodes; None where none are known."""
+        return cover_plan(self.snapshot, self.plan)
 
     @cached_property
     def decisions(self) -> Mapping[str, Decision]:

@@ -23,6 +23,7 @@ from dovetail.scheduling.model.plan import Plan, PlannedNode, describe_purchase
 from dovetail.scheduling.model.requirements import Requirements, Values
 from dovetail.scheduling.model.snapshot import Snapshot, StateNode
 from dovetail.scheduling.postprocess import apply_plan
+from dovetail.scheduling.solve import compute_price_floor
 from dovetail.scheduling.sunk_prices import (
     CommitmentBook,
     find_offering_usage,
@@ -38,10 +39,15 @@ FindPlan = Callable[[Snapshot], Plan]
 def fill_commitments(snapshot: Snapshot, find_plan: FindPlan, cache: DecisionCache | None = None) -> Plan:
     """A plan that buys on the snapshot's open commitments while they have room."""
     cache = DecisionCache() if cache is None else cache
-    plan = _Filling(snapshot, cache).fill(find_plan)
+    filling = _Filling(snapshot, cache)
+    plan = filling.fill(find_plan)
     if verify.verify_plan(snapshot, plan, cache):
         return find_plan(snapshot)
-    return plan
+    if not filling.proven_pods or plan.left_out:
+        return plan
+    # By list prices, which the plan's nodes have too.
+    floor = min(compute_price_floor(snapshot, cache), plan.price)
+    return replace(plan, bound=floor, bound_as_asked=floor, proven_pods=filling.proven_pods)
 
 
 class _Filling:
@@ -55,12 +61,15 @@ class _Filling:
         self._usage = dict(self._book.count_usage(snapshot, snapshot.commitments))
         self._ledger = self._book.ledger
         self._parts: list[Plan] = []
+        # How many pods the first solve could prove something of.
+        self.proven_pods = 0
 
     def fill(self, find_plan: FindPlan) -> Plan:
         opened, world = self._snapshot.open_commitments, self._snapshot
         while True:
             sunk = sink_prices(world, opened, self._cache)
             plan = find_plan(sunk)
+            self.proven_pods = self.proven_pods if self._parts else plan.proven_pods
             paid = [(node, kind) for node in plan.new_nodes if (kind := self._find_sunk(sunk, node))]
             kept, refused = self._keep_paid(paid)
             if not refused:

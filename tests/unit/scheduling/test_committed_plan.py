@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections import Counter
 from datetime import timedelta
+from fractions import Fraction
+from itertools import product
 from random import Random
 
 import pytest
@@ -17,10 +19,13 @@ from dovetail.disruption.situation import Situation, decide_plan
 from dovetail.scheduling.model.plan import NodeClaimOptions, PlannedNode
 from dovetail.scheduling.model.snapshot import Snapshot
 from dovetail.scheduling.packing.adapter.from_groups import apply_packed_plan
+from dovetail.scheduling.plan_cover import cover_plan
 from dovetail.scheduling.solve import solve
 from dovetail.scheduling.verify import verify_plan
 from support.builders import NOW, nodepool, pod, requirement
+from support.commitment_oracle import Instance, apply_by_brute_force
 from support.committed_worlds import TYPES, CommittedWorld, plan_of, sold
+from support.disruption import state
 from support.worlds import Z1, Z2, offering
 
 SEEDS = int(os.environ.get("DOVETAIL_COMMITMENT_SEEDS", "15"))
@@ -147,11 +152,11 @@ def test_nodes_that_are_ordered_and_not_launched_count_as_what_they_will_be() ->
     assert by_capacity_type(first.new_nodes)["on-demand"] > 0
     bare = {labels.INSTANCE_TYPE, labels.ZONE, labels.CAPACITY_TYPE}
     ordered = []
-    for state in world.nodes:
-        assert state.claim is not None
-        known = {key: value for key, value in state.claim.labels.items() if key not in bare}
-        claim = replace(state.claim, metadata=replace(state.claim.metadata, labels=known))
-        ordered.append(replace(state, node=None, claim=claim, pods=()))
+    for each in world.nodes:
+        assert each.claim is not None
+        known = {key: value for key, value in each.claim.labels.items() if key not in bare}
+        claim = replace(each.claim, metadata=replace(each.claim.metadata, labels=known))
+        ordered.append(replace(each, node=None, claim=claim, pods=()))
     world.snapshot()
     used = world.book.count_usage(world.last, world.last.commitments)
     world.nodes = ordered
@@ -275,3 +280,105 @@ def test_a_commitment_that_nothing_sold_fits_is_never_open() -> None:
     )
     assert CommittedWorld(plan_of(hourly="5"), types=gone).snapshot().open_commitments == ()
     assert offering(Z1, "on-demand", 1.0).listed_price == 1.0
+
+
+SMALL_TYPES = (
+    sold("m6i.large", 2, 0.10),
+    sold("m6i.xlarge", 4, 0.19),
+    sold("m6g.xlarge", 4, 0.22, spot=0.05),
+)
+ROOM = {"m6i.large": 1.9, "m6i.xlarge": 3.9, "m6g.xlarge": 3.9}
+
+
+def partitions(items: list[float]) -> list[list[list[float]]]:
+    if not items:
+        return [[]]
+    first, rest = items[0], items[1:]
+    found = []
+    for part in partitions(rest):
+        found.append([[first], *part])
+        found += [[*part[:at], [first, *part[at]], *part[at + 1 :]] for at in range(len(part))]
+    return found
+
+
+def least_added(sizes: list[float], running: list[Instance], commitments: list[Commitment]) -> float:
+    """What the cheapest of all fleets for these pods adds to the bill, by trying every one of them."""
+
+    def paid(fleet: list[Instance]) -> Fraction:
+        fresh = [Instance(each.name, each.type, each.zone, each.price, spot=each.spot) for each in fleet]
+        apply_by_brute_force(fresh, commitments)
+        return sum((each.open * each.price for each in fresh), Fraction(0))
+
+    before, seen, best = paid(running), set[tuple[tuple[str, bool], ...]](), Fraction(10**6)
+    for part in partitions(sizes):
+        options = [
+            [
+                (each.name, offer.capacity_type == "spot", Fraction(str(offer.price)))
+                for each in SMALL_TYPES
+                if sum(block) <= ROOM[each.name]
+                for offer in each.offerings
+                if offer.zone == Z1
+            ]
+            for block in part
+        ]
+        for chosen in product(*options):
+            key = tuple(sorted((name, spot) for name, spot, _ in chosen))
+            if key not in seen:
+                seen.add(key)
+                new = [
+                    Instance(f"z{number}", name, Z1, price, spot=spot)
+                    for number, (name, spot, price) in enumerate(chosen)
+                ]
+                best = min(best, paid([*running, *new]) - before)
+    return float(best)
+
+
+@pytest.mark.spec("CM-13")
+@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("follow", [True, False])
+def test_the_floor_is_below_what_any_fleet_adds_to_the_bill(seed: int, follow: bool) -> None:
+    rng = Random(seed)
+    sizes = [rng.choice([0.5, 0.9, 1.5, 1.8, 3.0]) for _ in range(rng.randint(1, 4))]
+    rates = {"m6i.large": "0.06", "m6i.xlarge": "0.13", "m6g.xlarge": "0.10"}
+    commitments = rng.choice(
+        [
+            [plan_of("a", hourly=f"{rng.choice([0.03, 0.1, 0.3])}", discount=None, rates=rates)],
+            [plan_of("a", kind="Reserved", instance_type="m6i.large", family="m6i", count=1, discount=None)],
+            [
+                plan_of("a", kind="FamilyPlan", family="m6i", hourly="0.05", discount="40%"),
+                plan_of("b", hourly=f"{rng.choice([0.05, 0.2])}", discount="30%"),
+            ],
+        ]
+    )
+    names = [rng.choice([each.name for each in SMALL_TYPES]) for _ in range(rng.randint(0, 3))]
+    price = {each.name: Fraction(str(each.offerings[0].price)) for each in SMALL_TYPES}
+    running = [Instance(f"n{number}", name, Z1, price[name]) for number, name in enumerate(names)]
+    types = {each.name: each for each in SMALL_TYPES}
+    # What runs is full: pods need new nodes.
+    nodes = [
+        state(
+            each.name, pod(f"on-{each.name}", cpu=f"{ROOM[each.type]}", node=each.name), of=types[each.type]
+        )
+        for each in running
+    ]
+    world = CommittedWorld(*commitments, follow=follow, types=SMALL_TYPES, nodes=nodes)
+    plan = world.solve(*(pod(f"p{number}", cpu=f"{size}", memory="1Gi") for number, size in enumerate(sizes)))
+    assert not plan.left_out
+    cover = cover_plan(world.last, plan)
+    assert cover is not None
+    least = least_added(sizes, running, commitments)
+    assert cover.floor <= least + 1e-9
+    assert cover.floor <= cover.total + 1e-9
+    assert least <= cover.total + 1e-9
+    assert plan.bound > 0
+
+
+@pytest.mark.spec("CM-13")
+def test_the_floor_says_something_where_commitments_are_small() -> None:
+    world = CommittedWorld(plan_of(hourly="0.10"), types=(sold("m6i.xlarge", 4, 0.20, spot=0.18),))
+    plan = world.solve(*pods(40))
+    cover = cover_plan(world.last, plan)
+    assert cover is not None
+    # 0.10 dollars at 70 % of the list price pay for 0.143 at most.
+    assert cover.floor == pytest.approx(plan.bound - 0.10 / 0.7, abs=1e-6)
+    assert 0 < cover.floor <= cover.total

@@ -124,7 +124,8 @@ def _format_dollars(dollars: float, bill: Bill) -> tuple[str, str, str]:
 def _describe_total(bill: Bill) -> str:
     going = sum(line.terminating for line in bill.lines)
     told = f"{format_count(len(bill.lines), 'node')}: ${bill.total:,.4f} an hour, "
-    told += f"${bill.total * HOURS_A_MONTH:,.2f} a month at list prices\n"
+    told += f"${bill.total * HOURS_A_MONTH:,.2f} a month {'after' if bill.commitments else 'at list prices'}"
+    told += f" commitments, {_describe_commitments(bill)}\n" if bill.commitments else "\n"
     if bill.extras:
         told += f"${bill.extras:,.4f} an hour of it are extras: {_describe_extras(bill)}\n"
     guessed = sum(line.estimated for line in bill.lines)
@@ -136,6 +137,14 @@ def _describe_total(bill: Bill) -> str:
         names = some_of(sorted(bill.unpriced), _NAMES_SHOWN)
         told += f"{format_count(len(bill.unpriced), 'node')} without a known price, not in the sum: {names}\n"
     return told
+
+
+def _describe_commitments(bill: Bill) -> str:
+    paid = fsum(line.listed - line.effective for line in bill.lines)
+    return (
+        f"which pay for ${paid:,.4f} an hour of list prices; "
+        f"${bill.committed:,.4f} are committed, and ${bill.unused:,.4f} of that are unused"
+    )
 
 
 def _describe_extras(bill: Bill) -> str:
@@ -172,8 +181,28 @@ def write_bill(bill: Bill, snapshot: Snapshot, grouping: BillGrouping) -> None:
         "groups": groups,
         "nodes": [_build_line(line) for line in bill.lines],
         "unpriced": sorted(bill.unpriced),
+        **(_build_commitments(bill) if bill.commitments else {}),
     }
     print_structured(document, Output.json)
+
+
+def _build_commitments(bill: Bill) -> dict[str, object]:
+    """What programs are told of commitments, where there are any."""
+    return {
+        "listed": bill.listed,
+        "committed": bill.committed,
+        "unused": bill.unused,
+        "commitments": [
+            {
+                "name": each.name,
+                "hourly": each.hourly,
+                "used": each.used,
+                "unused": each.unused,
+                "byOthers": each.by_others,
+            }
+            for each in bill.commitments
+        ],
+    }
 
 
 def _build_line(line: BillLine) -> dict[str, object]:

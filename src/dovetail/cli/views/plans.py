@@ -28,6 +28,7 @@ from dovetail.scheduling.model.plan import PlannedNode
 from dovetail.scheduling.model.reasons import Decision, NodeReason
 from dovetail.scheduling.model.requirements import describe_values
 from dovetail.scheduling.model.snapshot import Snapshot
+from dovetail.scheduling.plan_cover import PlanCover
 
 __all__ = ["PSEUDO", "describe_refusals", "show_explanation", "show_plan", "write_plan"]
 
@@ -37,7 +38,8 @@ PSEUDO = frozenset((INITIALIZED, REGISTERED))  # true of every node in the end, 
 
 def write_plan(solved: SolvedPlan, output: Output) -> None:
     """The whole plan. JSON has a line per node and is written in parts: all together could be large."""
-    lists = {"nodes": map(_build_node, solved.plan.new_nodes), "unschedulable": _list_unschedulable(solved)}
+    nodes = (_build_node(node, solved.cover) for node in solved.plan.new_nodes)
+    lists = {"nodes": nodes, "unschedulable": _list_unschedulable(solved)}
     if output is Output.json:
         parts = _list_parts(solved, lists)
         while some := "".join(islice(parts, AT_ONCE)):
@@ -67,10 +69,12 @@ def _encode_json(value: object) -> str:
 
 
 def _build_rest(solved: SolvedPlan) -> dict[str, object]:
-    plan = solved.plan
+    plan, cover = solved.plan, solved.cover
+    paid = {} if cover is None else {"effectiveHourly": cover.total, "effectiveLowerBound": cover.floor}
     return {
         "existing": {name: list(pods) for name, pods in plan.existing.items()},
         "totalHourly": solved.price,
+        **paid,
         "lowerBound": plan.bound,
         "gap": solved.gap,
         "provenPods": plan.proven_pods,
@@ -81,7 +85,7 @@ def _build_rest(solved: SolvedPlan) -> dict[str, object]:
     }
 
 
-def _build_node(node: PlannedNode) -> dict[str, object]:
+def _build_node(node: PlannedNode, cover: PlanCover | None) -> dict[str, object]:
     offering = {"instanceType": node.instance_type, "zone": node.zone, "capacityType": node.capacity_type}
     return {
         "nodepool": node.pool,
@@ -90,9 +94,17 @@ def _build_node(node: PlannedNode) -> dict[str, object]:
         "price": None if isinf(node.price) else node.price,
         **({"extras": node.extras} if node.extras else {}),
         **({"priceEstimated": True} if node.price_estimated else {}),
+        **_build_cover(node, cover),
         "requirements": [to_dict(entry) for entry in node.requirements.drop_keys(PSEUDO).list_entries()],
         "pods": list(node.pods),
     }
+
+
+def _build_cover(node: PlannedNode, cover: PlanCover | None) -> dict[str, object]:
+    if cover is None or isinf(node.price):
+        return {}
+    by = {"coveredBy": cover.covered_by[node.name]} if node.name in cover.covered_by else {}
+    return {"effective": cover.find_left(node.name, node.price), **by}
 
 
 def _list_unschedulable(solved: SolvedPlan) -> Iterator[dict[str, object]]:
@@ -127,6 +139,8 @@ MORE_TYPES = 10
 COLUMNS = ("NODES", "POOL", "INSTANCE TYPE", "OR", "ZONE", "CAPACITY TYPE", "PODS EACH")
 # What is not the instance's is shown apart where there is any, and is part of the prices.
 EXTRAS = "EXTRAS $/H"
+# What commitments leave to pay, where there are any.
+COVERED = ("LEFT TO PAY $/H", "COVERED BY")
 PRICES = ("$/H", "$/MONTH")
 ESTIMATED = "~"  # before every price that stands for one that is not known
 
@@ -135,9 +149,10 @@ def show_plan(solved: SolvedPlan) -> None:
     """The plan as tables and a summary."""
     plan = solved.plan
     extras = any(node.extras for node in plan.new_nodes)
-    rows = [_build_row(node, number, extras) for node, number in _group_nodes(plan.new_nodes)]
+    rows = [_build_row(nodes, extras, solved.cover) for nodes in _group_nodes(plan.new_nodes, solved.cover)]
     if rows:
-        print_table((*COLUMNS, EXTRAS, *PRICES) if extras else (*COLUMNS, *PRICES), rows)
+        covered = COVERED if solved.cover is not None else ()
+        print_table((*COLUMNS, *((EXTRAS,) if extras else ()), *PRICES, *covered), rows)
         print_text("\n")
     taken = [(name, str(len(pods))) for name, pods in plan.existing.items() if pods]
     if taken:
@@ -150,17 +165,18 @@ def show_plan(solved: SolvedPlan) -> None:
         print_text(f"{sentence}\n")
 
 
-def _group_nodes(nodes: Iterable[PlannedNode]) -> list[tuple[PlannedNode, int]]:
+def _group_nodes(nodes: Iterable[PlannedNode], cover: PlanCover | None) -> list[list[PlannedNode]]:
     """Nodes that look alike to a reader share a line."""
-    groups: dict[tuple[object, ...], tuple[PlannedNode, int]] = {}
+    groups: dict[tuple[object, ...], list[PlannedNode]] = {}
     for node in nodes:
-        key = (node.pool, node.instance_type, node.zone, node.capacity_type, len(node.pods))
-        first, number = groups.get(key, (node, 0))
-        groups[key] = (first, number + 1)
+        by = "" if cover is None else cover.covered_by.get(node.name, "")
+        key = (node.pool, node.instance_type, node.zone, node.capacity_type, len(node.pods), by)
+        groups.setdefault(key, []).append(node)
     return list(groups.values())
 
 
-def _build_row(node: PlannedNode, number: int, extras: bool) -> tuple[str, ...]:
+def _build_row(nodes: Sequence[PlannedNode], extras: bool, cover: PlanCover | None) -> tuple[str, ...]:
+    node, number = nodes[0], len(nodes)
     others = [name for name in node.instance_types if name != node.instance_type]
     price: tuple[str, ...] = ("?", "?")
     if not isinf(node.price):
@@ -180,7 +196,15 @@ def _build_row(node: PlannedNode, number: int, extras: bool) -> tuple[str, ...]:
         node.capacity_type,
         str(len(node.pods)),
         *price,
+        *_build_cover_cells(nodes, cover),
     )
+
+
+def _build_cover_cells(nodes: Sequence[PlannedNode], cover: PlanCover | None) -> tuple[str, ...]:
+    if cover is None:
+        return ()
+    left = sum(cover.find_left(node.name, node.price) for node in nodes)
+    return ("?" if isinf(left) else f"{left:.4f}"), cover.covered_by.get(nodes[0].name, "")
 
 
 def _describe_plan(solved: SolvedPlan) -> str:
@@ -192,6 +216,8 @@ def _describe_plan(solved: SolvedPlan) -> str:
     price = f"${solved.price:,.2f} an hour, ${solved.price * HOURS_A_MONTH:,.0f} a month"
     lines = [f"{format_count(fresh, 'pod')} on {format_count(len(plan.new_nodes), 'new node')}: {price}"]
     lines += _describe_prices(plan.new_nodes)
+    if solved.cover is not None and plan.new_nodes:
+        lines.append(_describe_cover(solved.price, solved.cover))
     if joined:
         lines.append(f"{format_count(joined, 'pod')} on nodes that run already")
     used = _compute_utilisation(solved)
@@ -203,6 +229,15 @@ def _describe_plan(solved: SolvedPlan) -> str:
             f"an hour, so at most {solved.gap:.1%} could be saved"
         )
     return "\n".join(lines) + "\n"
+
+
+def _describe_cover(price: float, cover: PlanCover) -> str:
+    """What the new nodes add to the bill after commitments, and what is proven of that."""
+    proven = f"; no plan adds less than ${cover.floor:,.2f}" if cover.floor > 0 else ""
+    return (
+        f"commitments pay for ${max(0.0, price - cover.total):,.2f} an hour of it: "
+        f"the new nodes add ${cover.total:,.2f} an hour to the bill{proven}"
+    )
 
 
 def _describe_prices(nodes: Sequence[PlannedNode]) -> Iterator[str]:
