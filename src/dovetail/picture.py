@@ -13,6 +13,7 @@ from functools import cached_property
 
 from msgspec import Struct
 
+from dovetail.api.spend_limit import SpendLimit
 from dovetail.api.zoneshift import ZoneShift
 from dovetail.disruption.command import Command
 from dovetail.disruption.report import BlockedNodeReport, DisruptionReport
@@ -25,6 +26,7 @@ from dovetail.scheduling.model import state_node as states
 from dovetail.scheduling.model.plan import Plan
 from dovetail.scheduling.model.resources import Nano, add_resources, compute_nano_requests
 from dovetail.scheduling.model.snapshot import Snapshot, StateNode
+from dovetail.scheduling.spend_report import SpendLine
 
 __all__ = [
     "ChangeDocument",
@@ -38,6 +40,7 @@ __all__ = [
     "RememberedHistory",
     "ResourceLoad",
     "SeenShadow",
+    "SeenSpend",
 ]
 
 
@@ -70,6 +73,16 @@ class SeenShadow:
 
     report: ShadowReport | None = None
     why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenSpend:
+    """SpendLimits: what counts against each now, and what a live cluster says of them beside."""
+
+    lines: tuple[SpendLine, ...] = ()
+    limits: tuple[SpendLimit, ...] = ()
+    # By limit, what was spent of its month by when, as far as it was seen.
+    points: Mapping[str, tuple[tuple[datetime, float], ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +190,7 @@ class Picture:
     change: ChangeDocument | None = None
     # What a shadow of the cluster found, where there is one.
     shadow: SeenShadow = SeenShadow()
+    spend: SeenSpend = SeenSpend()
 
     @property
     def now(self) -> datetime:

@@ -27,8 +27,12 @@ def looks(tmp_path_factory: pytest.TempPathFactory) -> list[RecordedLook]:
     return list(read_recording(str(folder)).looks())
 
 
-def replay(looks: list[RecordedLook], seed: int = 1) -> ReplayBill:
-    run = ReplayRun(looks[0], Variation(), seed, facts=learn_facts(looks))
+def replay(
+    looks: list[RecordedLook],
+    seed: int = 1,
+    variation: Variation = Variation(),  # noqa: B008
+) -> ReplayBill:
+    run = ReplayRun(looks[0], variation, seed, facts=learn_facts(looks))
     for look in looks[1:]:
         run.feed(look)
     run.advance_to(looks[-1].at)
@@ -60,3 +64,19 @@ def test_looks_may_be_fed_as_they_are_made(looks: list[RecordedLook]) -> None:
     bill = run.bill()
     run.close()
     assert bill.dollars == pytest.approx(replay(looks).dollars, rel=1e-6)
+
+
+def test_a_spend_limit_that_is_tried_is_kept(looks: list[RecordedLook]) -> None:
+    free = replay(looks)
+    limit = {
+        "apiVersion": "dovetail.sh/v1alpha1",
+        "kind": "SpendLimit",
+        "metadata": {"name": "tried"},
+        "spec": {"hourly": "0.05"},
+    }
+    held = replay(looks, variation=Variation("tried", manifests=(limit,)))
+    hours = (looks[-1].at - looks[0].at).total_seconds() / 3600
+    assert 0 < held.dollars <= 0.05 * hours < free.dollars / 2
+    assert len(held.unplaced) > len(free.unplaced) == 0
+    off = Variation("off", settings={"SPEND_LIMITS": "false"}, manifests=(limit,))
+    assert replay(looks, variation=off).dollars == pytest.approx(free.dollars, rel=1e-6)

@@ -33,6 +33,7 @@ __all__ = [
     "find_window",
     "is_window_active",
     "parse_dollars",
+    "read_dollars",
     "read_overlap",
     "read_time_zone",
 ]
@@ -140,6 +141,14 @@ def parse_dollars(text: str) -> float:
     if not (whole + part).isascii() or not whole.isdigit() or (part and not part.isdigit()):
         raise BadSpendLimit(f'"{text}" is no amount; write dollars such as "40.00"')
     return float(text)
+
+
+def read_dollars(text: str | None) -> float | None:
+    """Dollars of a status; None where there are none, or somebody wrote something else there."""
+    try:
+        return None if text is None else parse_dollars(text)
+    except BadSpendLimit:
+        return None
 
 
 def read_time_zone(name: str) -> tzinfo:

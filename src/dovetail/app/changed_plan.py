@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 
 from msgspec.structs import replace
 
@@ -22,6 +23,7 @@ from dovetail.disruption.methods.drift import choose_drift
 from dovetail.disruption.methods.drift_waves import DriftWaves, plan_waves
 from dovetail.disruption.policy import read_default_annotations
 from dovetail.disruption.situation import Situation
+from dovetail.errors import BadInput, shorten_text
 from dovetail.scheduling.bill import PriceList
 from dovetail.scheduling.fleet_cost import (
     bill_running_nodes,
@@ -36,11 +38,12 @@ from dovetail.state.changed_pods import WorldChange
 from dovetail.state.changed_pools import KnownWorld
 from dovetail.state.changes import SnapshotChange, apply_change, drain_nodes
 from dovetail.state.nodepool_change import DriftForecast
+from dovetail.state.situation import change_spend_limits
 from dovetail.zonal.model.manifest_shifts import exclude_offerings, find_shifted_zones, index_zones
 from dovetail.zonal.model.rehearsal import WARM_UP
 from dovetail.zonal.options import from_settings
 
-__all__ = ["ChangedPlan", "DriftPace", "HeldNodes", "change_cluster", "close_shifted_zones", "plan_change"]
+__all__ = ["ChangedPlan", "DriftPace", "HeldNodes", "change_cluster", "change_situation", "plan_change"]
 
 USUAL_GRACE = 30
 
@@ -137,7 +140,7 @@ def plan_change(
     """Plan before and after, as the cluster's controller would."""
     cache, situation = DecisionCache(), seen.situation
     before = solve_situation(situation, quick, step, cache)
-    changed, told = close_shifted_zones(situation.with_snapshot(change.after), change.shifts, seen.settings)
+    changed, told = change_situation(seen, change)
     step("what drifts, and in which waves")
     inputs = build_disruption_input(SeenCluster(changed, {}, seen.settings), cache=cache)
     waves = plan_waves(inputs)
@@ -168,6 +171,24 @@ def plan_change(
         ),
         remarks=(*change.remarks, *told, *_tell_prices(before.snapshot)),
     )
+
+
+def change_situation(seen: SeenCluster, change: SnapshotChange) -> tuple[Situation, tuple[str, ...]]:
+    """What the cluster's controller would decide from after a change, and what to know of it."""
+    changed, told = close_shifted_zones(
+        seen.situation.with_snapshot(change.after), change.shifts, seen.settings
+    )
+    there = {cap.limit for cap in changed.spend_caps}
+    for name in sorted(change.deleted_limits - there):
+        near = get_close_matches(name, there, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise BadInput(f"there is no SpendLimit {shorten_text(name)} to delete{hint}")
+    if not (change.spend_limits or change.deleted_limits or seen.spend_limits):
+        return changed, told
+    if change.spend_limits and not seen.settings.spend_limits:
+        told = (*told, "the controller of this cluster follows no SpendLimits; set SPEND_LIMITS=true for it")
+    limits = seen.spend_limits
+    return change_spend_limits(changed, limits, change.spend_limits, change.deleted_limits), told
 
 
 def _tell_prices(snapshot: Snapshot) -> Iterable[str]:

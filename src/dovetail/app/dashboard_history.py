@@ -1,22 +1,25 @@
-"""The leader's history for the dashboard: asked for now and then, and kept as the leader keeps it."""
+"""What the dashboard remembers: the leader's history, as the leader keeps it, and months of SpendLimits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
+from dovetail.api.spend_limit import SpendLimit, read_dollars
 from dovetail.app.history_source import HistoryAnswer, HistorySource
 from dovetail.errors import DovetailError
 from dovetail.history.ring import HistoryQuery, HistoryRing
 from dovetail.picture import RememberedHistory
 from dovetail.ports import Clock
 
-__all__ = ["HistoryFollower"]
+__all__ = ["HistoryFollower", "SpendCurves"]
 
 # How often the leader is asked, and how often when it did not answer. Seconds.
 EVERY, AFTER_FAILURE = 5.0, 30.0
 # Sinks hear of a record a while after it was made: those of so long are asked for again.
 TOLD_WITHIN = timedelta(minutes=6)
+# A month has 8,928 times five minutes; a chart shows no more points than these.
+MOST_POINTS = 2_000
 
 
 class HistoryFollower:
@@ -85,3 +88,23 @@ class HistoryFollower:
         # An id begins with the milliseconds in which its record was made.
         self._told = {key: told for key, told in known.items() if int(key[:12], 16) / 1000 >= oldest} | news
         return bool(news)
+
+
+class SpendCurves:
+    """What limits had spent of their months, as far back as somebody looked."""
+
+    def __init__(self) -> None:
+        self._points: dict[str, dict[datetime, float]] = {}
+
+    def note_limits(self, limits: Iterable[SpendLimit]) -> Mapping[str, tuple[tuple[datetime, float], ...]]:
+        """Take in what stands in their status now; limits that are gone are forgotten."""
+        found: dict[str, dict[datetime, float]] = {}
+        for limit in limits:
+            month, known = limit.status.month, self._points.get(limit.name, {})
+            if month is not None and month.until is not None:
+                spent = read_dollars(month.spent)
+                known |= {} if spent is None else {month.until: spent}
+                known = dict(list(known.items())[-MOST_POINTS:])
+            found[limit.name] = known
+        self._points = found
+        return {name: tuple(points.items()) for name, points in found.items()}

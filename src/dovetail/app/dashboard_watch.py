@@ -12,10 +12,11 @@ from typing import Any
 
 from dovetail.api.crds import is_own_kind
 from dovetail.api.meta import Kind, Object
+from dovetail.api.spend_limit import SpendLimit
 from dovetail.api.zoneshift import ZoneShift
 from dovetail.app.cluster_context import DISPENSABLE
 from dovetail.app.cluster_source import SeenCluster
-from dovetail.app.dashboard_history import HistoryFollower
+from dovetail.app.dashboard_history import HistoryFollower, SpendCurves
 from dovetail.app.history_source import LeaderHistory
 from dovetail.app.live_cluster import OURS, LiveCluster, refresh_provider, take_situation
 from dovetail.app.solved_plan import (
@@ -26,6 +27,7 @@ from dovetail.app.solved_plan import (
 )
 from dovetail.disruption.report import build_report
 from dovetail.errors import BadInput, DovetailError, Gone, NotAuthorized
+from dovetail.picture import SeenSpend
 from dovetail.ports import Clock
 from dovetail.runtime.events import CoreV1Event
 from dovetail.runtime.informer import Informer
@@ -34,6 +36,7 @@ from dovetail.scheduling.missing_resources import describe_decision
 from dovetail.scheduling.model import state_node as states
 from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.reasons import Decision
+from dovetail.scheduling.spend_report import build_spend_report
 from dovetail.web import ChangeDocument, Dashboard, Moment, Picture
 
 __all__ = ["ClusterWatcher", "DescribeChange", "add_change", "build_picture"]
@@ -81,6 +84,9 @@ def build_picture(
         shifts,
         moments,
         problems=problems,
+        spend=SeenSpend(
+            build_spend_report(snapshot, seen.situation.spend_caps, found.plan, cache), seen.spend_limits
+        ),
     )
 
 
@@ -176,6 +182,7 @@ class ClusterWatcher:
         self._cache = DecisionCache()
         self._last: Picture | None = None
         self._stale = False
+        self._months = SpendCurves()
         leader = LeaderHistory(self._sight.kube.transport, self._cluster)
         self._history = HistoryFollower(leader, self._sight.clock, self._changed.set)
 
@@ -296,7 +303,8 @@ class ClusterWatcher:
         shifts, moments = tuple(self._shifts), tuple(_list_moments(self._events))
         situation = await take_situation(self._sight, shifts, remarks.append)
         problems = (*self._list_lasting_problems(), *dict.fromkeys(remarks))
-        seen = SeenCluster(situation, settings=self._sight.settings)
+        limits = tuple(self._sight.informers.get(SpendLimit, ()))
+        seen = SeenCluster(situation, settings=self._sight.settings, spend_limits=limits)
         picture = await asyncio.to_thread(
             build_picture,
             seen,
@@ -310,7 +318,10 @@ class ClusterWatcher:
         picture = await asyncio.to_thread(add_change, picture, seen, self._describe_change)
         self._decisions.extendleft(list_new_decisions(self._last, picture))
         self._last = picture
-        return replace(picture, decisions=tuple(self._decisions), history=self._history.remembered)
+        spend = replace(picture.spend, points=self._months.note_limits(limits))
+        return replace(
+            picture, decisions=tuple(self._decisions), history=self._history.remembered, spend=spend
+        )
 
 
 def _describe_problem(kind: Kind, error: DovetailError) -> str:

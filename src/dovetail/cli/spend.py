@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import typer
-from msgspec.structs import replace
 
 from dovetail.api.spend_limit import SpendLimit
 from dovetail.app.cluster_source import SeenCluster
@@ -17,8 +16,8 @@ from dovetail.cli.views.world_source import WorldSource, add_world_options
 from dovetail.disruption.situation import Situation, decide_plan
 from dovetail.errors import BadInput
 from dovetail.scheduling.model.decision_cache import DecisionCache
-from dovetail.scheduling.spend_caps import build_caps
 from dovetail.scheduling.spend_report import build_spend_report
+from dovetail.state.situation import change_spend_limits
 
 CHECK = "check"
 NameArgument = Annotated[
@@ -77,10 +76,4 @@ def _read_limits(paths: Sequence[str]) -> tuple[SpendLimit, ...]:
 
 def _add_limits(seen: SeenCluster, tried: Sequence[SpendLimit]) -> Situation:
     """The cluster with these limits, each in place of its namesake."""
-    situation = seen.situation
-    if not tried:
-        return situation
-    snapshot, names = situation.snapshot, {each.name for each in tried}
-    added = build_caps(tried, (pool.nodepool for pool in snapshot.pools), snapshot.options.now)
-    kept = (cap for cap in situation.spend_caps if cap.limit not in names)
-    return replace(situation, spend_caps=tuple(sorted((*kept, *added), key=lambda cap: cap.limit)))
+    return change_spend_limits(seen.situation, seen.spend_limits, tried) if tried else seen.situation

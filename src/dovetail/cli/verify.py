@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dovetail.app.changed_plan import change_cluster, close_shifted_zones
+from dovetail.app.changed_plan import change_cluster, change_situation
 from dovetail.app.cluster_source import SeenCluster
 from dovetail.cli.views.expectations import read_expectations, show_judgements
 from dovetail.cli.views.output import LEFT_OUT, Output, OutputOption, print_note
@@ -78,7 +78,5 @@ def build_given_world(seen: SeenCluster, change: WorldChange | None, name: str =
     if change is None:
         return GivenWorld(seen.situation, None, name)
     changed = change_cluster(seen, change)
-    situation, _ = close_shifted_zones(
-        seen.situation.with_snapshot(changed.after), changed.shifts, seen.settings
-    )
+    situation, _ = change_situation(seen, changed)
     return GivenWorld(situation, changed, name)

@@ -16,7 +16,14 @@ from msgspec.structs import replace
 from dovetail.api import conditions
 from dovetail.api.meta import Condition
 from dovetail.api.nodeclaim import NodeClaim
-from dovetail.api.spend_limit import HourlySpend, MonthSpend, SpendLimit, SpendLimitStatus, read_time_zone
+from dovetail.api.spend_limit import (
+    HourlySpend,
+    MonthSpend,
+    SpendLimit,
+    SpendLimitStatus,
+    read_dollars,
+    read_time_zone,
+)
 from dovetail.controllers.base import SINGLETON, Backoff, Cache, Result, Trigger, requeue_after
 from dovetail.controllers.context import ControllerContext
 from dovetail.controllers.observing.series import GaugeSeries
@@ -263,8 +270,8 @@ class SpendLimitController:
             months = {"limit": limit.spec.monthly or "", "spent": month.spent, "projected": month.projected}
             for series, found in ((self._dollars, amounts), (self._month, months)):
                 for of, text in found.items():
-                    if text:
-                        series.add({"limit": limit.name, "of": of}, float(text))
+                    if (amount := read_dollars(text)) is not None:
+                        series.add({"limit": limit.name, "of": of}, amount)
             self._held.add({"limit": limit.name}, status.held_pods)
         for series in (self._dollars, self._held, self._month):
             series.show_values()

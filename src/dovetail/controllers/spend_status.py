@@ -16,7 +16,7 @@ from dovetail.api.spend_limit import (
     SpendLimit,
     SpendLimitStatus,
     find_month,
-    parse_dollars,
+    read_dollars,
     read_time_zone,
 )
 from dovetail.scheduling.spend import PoolSpend
@@ -46,19 +46,23 @@ READY, WITHIN, ACHIEVABLE = "Ready", "WithinLimit", "Achievable"
 
 
 def read_tally(limit: SpendLimit, now: datetime) -> MonthTally:
-    """Where the last leader stopped counting; a limit that nobody counted begins with its creation."""
+    """Where the last leader stopped counting; a limit that nobody counted begins with its creation.
+
+    So does one whose status cannot be read, since somebody else wrote it.
+    """
     month, last = limit.status.month, limit.status.last_month
     zone = read_time_zone(limit.spec.time_zone)
-    if month is None or month.until is None:
+    spent = read_dollars(month.spent) if month is not None else None
+    if month is None or month.until is None or spent is None:
         began = limit.metadata.creation_timestamp or now
         return MonthTally(of=find_month(began, zone)[0], until=min(began, now))
     return MonthTally(
         of=month.of,
         until=month.until,
-        spent=parse_dollars(month.spent),
-        rate=parse_dollars(month.rate or "0"),
+        spent=spent,
+        rate=read_dollars(month.rate) or 0.0,
         last_of=last.of if last is not None else "",
-        last_spent=parse_dollars(last.spent) if last is not None else 0.0,
+        last_spent=(read_dollars(last.spent) if last is not None else None) or 0.0,
         unseen=timedelta(seconds=month.unseen_seconds),
     )
 
@@ -154,5 +158,5 @@ def is_worth_writing(before: SpendLimitStatus, after: SpendLimitStatus) -> bool:
         return before.month != after.month
     if before.month.of != after.month.of or after.month.until - before.month.until >= UNWRITTEN:
         return True
-    old, new = float(before.month.spent), float(after.month.spent)
-    return abs(new - old) > MOVED * old
+    old, new = read_dollars(before.month.spent), read_dollars(after.month.spent)
+    return old is None or new is None or abs(new - old) > MOVED * old

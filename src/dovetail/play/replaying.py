@@ -25,6 +25,7 @@ from typing import Any, Literal
 from dovetail.api import crds
 from dovetail.api.core import PodDisruptionBudget
 from dovetail.api.crds import find_provider_api
+from dovetail.api.spend_limit import SpendLimit
 from dovetail.app.controller import Dovetail
 from dovetail.controllers.disruption import DisruptionController
 from dovetail.controllers.provider_port import ProviderContext
@@ -201,11 +202,15 @@ class ReplayRun:
         world.server.bookmark_every = BOOKMARKS
         self.world = world
         self.spot = SpotReclaims(world, Random(f"{self._seed} of a replay"))
-        for definition in crds.build_manifests(variation.provider):
+        limited = any(each.get("kind") == SpendLimit.KIND.kind for each in variation.manifests)
+        own = (crds.build_own_manifest(SpendLimit),) if limited else ()
+        for definition in (*crds.build_manifests(variation.provider), *own):
             world.api.create(DEFINITIONS, definition)
+        # Limits that are tried are to be followed, unless the variation says otherwise.
+        followed = {"SPEND_LIMITS": "true"} if limited else {}
         settings = read_settings(
             (),
-            build_environment(variation.settings, variation.choices == "karpenter"),
+            build_environment({**followed, **variation.settings}, variation.choices == "karpenter"),
             provider=variation.provider,
         )
         recorded = read_settings(

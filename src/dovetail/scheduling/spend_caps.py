@@ -13,13 +13,13 @@ from dovetail.api.nodepool import NodePool
 from dovetail.api.spend_limit import (
     LISTED,
     WARN,
-    BadSpendLimit,
     CoveredPools,
     SpendLimit,
     find_month,
     find_spend_problems,
     find_window,
     parse_dollars,
+    read_dollars,
     read_overlap,
     read_time_zone,
 )
@@ -142,7 +142,4 @@ def _read_month_spent(limit: SpendLimit, now: datetime) -> float:
     month = limit.status.month
     if month is None or month.of != find_month(now, read_time_zone(limit.spec.time_zone))[0]:
         return 0.0
-    try:
-        return parse_dollars(month.spent)
-    except BadSpendLimit:
-        return 0.0
+    return read_dollars(month.spent) or 0.0

@@ -23,6 +23,7 @@ from dovetail.api.nodeclass import EC2NodeClass
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pdb import PdbLimits
 from dovetail.api.pod import Pod, PodTemplate
+from dovetail.api.spend_limit import SpendLimit
 from dovetail.api.zoneshift import ZoneShift
 from dovetail.errors import BadInput, shorten_text
 from dovetail.scheduling.model import state_node
@@ -58,6 +59,9 @@ class SnapshotChange:
     workloads: tuple[WorkloadChange, ...] = ()
     leaving: frozenset[str] = frozenset()
     shifts: tuple[ZoneShift, ...] = ()
+    # SpendLimits of the change, and the names of those that it deletes.
+    spend_limits: tuple[SpendLimit, ...] = ()
+    deleted_limits: frozenset[str] = frozenset()
     peak: Snapshot | None = None
     remarks: tuple[str, ...] = ()
 
@@ -99,6 +103,8 @@ def apply_change(snapshot: Snapshot, change: WorldChange, known: KnownWorld | No
         tuple(pods.workloads),
         frozenset(leaving),
         tuple(change.list_objects(ZoneShift)),
+        tuple(change.list_objects(SpendLimit)),
+        frozenset(name for _, name in change.list_deleted(SpendLimit)),
         peak,
         (*remarks, *pods.remarks),
     )

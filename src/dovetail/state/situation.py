@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 
 from msgspec.structs import replace
 
@@ -17,7 +18,7 @@ from dovetail.scheduling.spend_caps import build_caps
 from dovetail.scheduling.sunk_prices import add_commitments
 from dovetail.settings import Settings
 
-__all__ = ["build_situation"]
+__all__ = ["build_situation", "change_spend_limits"]
 
 
 def build_situation(
@@ -52,6 +53,28 @@ def build_situation(
         spot_to_spot=settings.feature_gates.spot_to_spot_consolidation,
         spend_caps=build_caps(spend_limits, (pool.nodepool for pool in snapshot.pools), snapshot.options.now),
     )
+
+
+def change_spend_limits(
+    situation: Situation,
+    known: Iterable[SpendLimit],
+    applied: Iterable[SpendLimit],
+    deleted: AbstractSet[str] = frozenset(),
+) -> Situation:
+    """The situation with these limits applied, each in the place of its namesake, and others deleted.
+
+    `known` are those that the cluster has, as far as they were seen: they are read again, since NodePools may
+    have other labels now, and an applied one goes on with the month of its namesake.
+    """
+    there = {each.name: each for each in known if each.name not in deleted}
+    for each in applied:
+        old = there.get(each.name)
+        there[each.name] = each if old is None else replace(each, status=old.status)
+    snapshot = situation.snapshot
+    caps = build_caps(there.values(), (pool.nodepool for pool in snapshot.pools), snapshot.options.now)
+    gone = deleted | there.keys()
+    kept = (cap for cap in situation.spend_caps if cap.limit not in gone)
+    return replace(situation, spend_caps=tuple(sorted((*kept, *caps), key=lambda cap: cap.limit)))
 
 
 def _is_queued(state: StateNode) -> bool:

@@ -23,6 +23,7 @@ MENU = (
     ("disruption", "Disruption"),
     ("pools", "NodePools"),
     ("shifts", "Zonal shifts"),
+    ("spend", "Spend limits"),
     ("events", "Events"),
     ("history", "History"),
 )

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from dovetail.api.meta import ObjectMeta
+from dovetail.api.spend_limit import (
+    CoveredPools,
+    MonthSpend,
+    SpendLimit,
+    SpendLimitSpec,
+    SpendLimitStatus,
+)
 from dovetail.app.cluster_source import SeenCluster
 from dovetail.app.snapshot_file import encode_snapshot
 from dovetail.disruption.situation import Situation
-from dovetail.scheduling.spend_caps import SpendCap
-from support.builders import nodepool, pod
+from dovetail.scheduling.spend_caps import SpendCap, build_caps
+from dovetail.state.situation import change_spend_limits
+from support.builders import NOW, nodepool, pod
 from support.commands import dovetail
 from support.worlds import World, instance_type
 
@@ -85,3 +96,40 @@ def test_plans_of_files_keep_to_the_limits_among_them(tmp_path: Path) -> None:
     assert "SpendLimit tried allows $0.05 an hour" in ended.out
     held = json.loads(ended.out)
     assert len(held["nodes"]) < len(free["nodes"])
+
+
+def test_a_change_may_bring_a_limit_or_take_one_away(cluster: str, tmp_path: Path) -> None:
+    def plan(*asked: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(dovetail("plan", "--snapshot", cluster, *asked, "-o", "json").out)
+        return found
+
+    tighter = plan("--change", write(tmp_path, "2.00"))
+    assert (tighter["hourlyBefore"], tighter["hourlyAfter"]) == (4.0, 2.0)
+    assert len(tighter["newlyUnschedulable"]) == 1
+    assert any("set SPEND_LIMITS=true" in each for each in tighter["remarks"])
+    freed = plan("--delete", "spendlimit/development")
+    assert (freed["hourlyBefore"], freed["hourlyAfter"]) == (4.0, 6.0)
+    assert len(freed["newlyPlaced"]) == 1
+    ended = dovetail("plan", "--snapshot", cluster, "--delete", "spendlimit/develpment")
+    assert ended.code == 1
+    assert "there is no SpendLimit develpment to delete; did you mean development?" in ended.err
+
+
+def test_a_change_of_labels_puts_a_node_pool_under_a_limit() -> None:
+    """Limits that were seen are read again with the changed NodePools, and keep their months."""
+    world = World(nodepool("a"), types=(instance_type("c2", 2, "8Gi", 110, price=2.0),))
+    month = MonthSpend(of="2026-06", spent="100")
+    limit = SpendLimit(
+        metadata=ObjectMeta(name="development"),
+        spec=SpendLimitSpec(node_pools=CoveredPools(match_labels={"team": "dev"}), monthly="100"),
+        status=SpendLimitStatus(month=month),
+    )
+    before = Situation(snapshot=world.snapshot(), spend_caps=build_caps((limit,), world.pools, NOW))
+    assert not before.spend_caps[0].covers("a")
+    (only,) = world.pools
+    world.pools = [replace(only, metadata=replace(only.metadata, labels={"team": "dev"}))]
+    (cap,) = change_spend_limits(before.with_snapshot(world.snapshot()), (limit,), ()).spend_caps
+    assert cap.covers("a")
+    again = replace(limit, status=SpendLimitStatus())
+    (cap,) = change_spend_limits(before, (limit,), (again,)).spend_caps
+    assert cap.month == "2026-06", "what is tried goes on with the month that it replaces"

@@ -66,6 +66,13 @@ def test_another_leader_goes_on_from_what_the_status_says() -> None:
     assert read_tally(build_limit(), NOW) == MonthTally(of="2026-11", until=NOW - timedelta(hours=1))
 
 
+def test_a_month_that_somebody_else_wrote_is_counted_anew_and_written_over() -> None:
+    odd = MonthSpend(of="2026-11", spent="much", until=NOW, rate="fast")
+    assert read_tally(build_limit(odd), NOW) == read_tally(build_limit(), NOW)
+    later = SpendLimitStatus(month=MonthSpend(of="2026-11", spent="1.0000", until=NOW + timedelta(minutes=1)))
+    assert is_worth_writing(SpendLimitStatus(month=odd), later)
+
+
 @pytest.mark.parametrize(
     ("spent", "minutes", "worth"), [("100.4000", 4, False), ("100.6000", 1, True), ("100.0000", 5, True)]
 )

@@ -16,6 +16,7 @@ from dovetail.web.views.pods import build_pod_page, build_pods_page
 from dovetail.web.views.pools import build_pool_page, build_pools_page
 from dovetail.web.views.shadow import build_shadow_page
 from dovetail.web.views.shifts import build_shifts_page
+from dovetail.web.views.spend import build_spend_page
 
 __all__ = ["CHANGE", "MENU", "SHADOW", "find_page"]
 
@@ -32,6 +33,7 @@ MENU: dict[str, Callable[[Picture], WebPage]] = {
     "disruption": build_disruption_page,
     "pools": build_pools_page,
     "shifts": build_shifts_page,
+    "spend": build_spend_page,
     "events": build_events_page,
     "history": lambda picture: build_history_page(picture, {}),
 }
