@@ -78,6 +78,7 @@ KINDS: dict[str, tuple[ReadinessRules, dict[str, str]]] = {
         {
             "Current": "it is in force, can be read and is paid in dollars",
             "Full": "this cluster's part of it is used up, so that one more node pays the listed price",
+            "Used": "at most a tenth of it is lost; while it is False, its time says since when",
         },
     ),
     "CapacityBuffer": (

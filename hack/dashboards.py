@@ -295,6 +295,19 @@ COST = Dashboard(
             ),
         ),
         Panel(
+            "Commitments: used and lost, dollars an hour",
+            (
+                ('sum by (commitment) (dovetail_commitment_dollars{of="used"})', "{{commitment}} used"),
+                ('sum by (commitment) (dovetail_commitment_dollars{of="unused"})', "{{commitment}} lost"),
+            ),
+            unit="currencyUSD",
+        ),
+        Panel(
+            "By the price list, committed, and left to pay",
+            (("sum by (of) (dovetail_bill_dollars)", "{{of}}"),),
+            unit="currencyUSD",
+        ),
+        Panel(
             "Unschedulable pods",
             (("sum(karpenter_scheduler_unschedulable_pods_count)", "pods"),),
         ),

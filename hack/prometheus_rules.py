@@ -110,6 +110,9 @@ ALERTS = (
      "1h", "warning", "At the rate of the last day the month comes to over 80 % of its SpendLimit. `dovetail spend` shows who spends it."),
     ("DovetailSpendHeldPods", "max by (limit) (dovetail_spend_held_pods) > 0", "15m", "warning",
      "Pods wait because a SpendLimit is reached. `dovetail spend` shows how much is missing; raise the limit, or ask for less."),
+    ("DovetailCommitmentUnused",
+     'max by (commitment) (dovetail_commitment_dollars{of="unused"}) / (max by (commitment) (dovetail_commitment_dollars{of="hourly"}) > 0) > 0.1',
+     "1d", "warning", "Over a tenth of what a Commitment pays for has gone unused for a day. `kubectl get commitments` shows which; see its share."),
 )  # fmt: skip
 # Today's name, and what it was called before. A histogram or summary has several series.
 OLD_NAMES: dict[str, tuple[str, ...]] = {

@@ -34,6 +34,8 @@ MAY_BE_NEW = (
     "dovetail_recording_",
     "dovetail_nodepools_extras_cost",
     "dovetail_spend_",
+    "dovetail_commitment_",
+    "dovetail_bill_",
 )
 # What the machine says of the process, which no seed decides.
 OF_THE_MACHINE = ("process_", "karpenter_build_info")

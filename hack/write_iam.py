@@ -212,6 +212,19 @@ def recording_policy() -> list[Json]:
     return [_statement("AllowRecordingObjects", ["s3:GetObject", "s3:PutObject"], below)]
 
 
+def commitment_policy() -> list[Json]:
+    """What mirroring commitments needs, where COMMITMENTS is on: to read plans, their rates and reservations.
+
+    Savings Plans have one endpoint for all regions, so that no region can be asked for.
+    """
+    plans = ["savingsplans:DescribeSavingsPlans", "savingsplans:DescribeSavingsPlanRates"]
+    here = {"StringEquals": {"aws:RequestedRegion": "${Region}"}}
+    return [
+        _statement("AllowSavingsPlanReadActions", plans, "*"),
+        _statement("AllowReservedInstanceReadActions", ["ec2:DescribeReservedInstances"], "*", here),
+    ]
+
+
 def notification_policy() -> list[Json]:
     """What sinks of notifications in AWS need: to publish to the topics and buses that are named."""
     return [
@@ -247,6 +260,7 @@ def source() -> Json:
         "policies": policies(),
         "decisionLogPolicy": decision_log_policy(),
         "recordingPolicy": recording_policy(),
+        "commitmentPolicy": commitment_policy(),
         "notificationPolicy": notification_policy(),
         "queuePolicy": queue_policy(),
         "nodePolicies": list(NODE_POLICIES),
@@ -291,6 +305,14 @@ BUCKET_PARAMETERS = {
     "RecordingPrefix": PREFIX,
 }
 
+COMMITMENT_PARAMETERS = {
+    "Commitments": {
+        "Type": "String",
+        "Default": "false",
+        "AllowedValues": ["true", "false"],
+        "Description": "Whether Savings Plans and reserved instances may be read, which COMMITMENTS needs",
+    },
+}
 SINK_PARAMETERS = {
     "NotificationTopicArns": {
         "Type": "CommaDelimitedList",
@@ -337,7 +359,11 @@ def template() -> Json:
                 "PolicyDocument": _document(statements),
             },
         }
-    for area, statements in (("DecisionLog", decision_log_policy()), ("Recording", recording_policy())):
+    for area, statements in (
+        ("DecisionLog", decision_log_policy()),
+        ("Recording", recording_policy()),
+        ("Commitment", commitment_policy()),
+    ):
         resources[f"KarpenterController{area}Policy"] = {
             "Type": "AWS::IAM::ManagedPolicy",
             "Condition": f"Has{area}",
@@ -370,11 +396,13 @@ def template() -> Json:
         "Parameters": {
             "ClusterName": {"Type": "String", "Description": "Name of the EKS cluster"},
             **BUCKET_PARAMETERS,
+            **COMMITMENT_PARAMETERS,
             **SINK_PARAMETERS,
         },
         "Conditions": {
             "HasDecisionLog": Not([Equals([Ref("DecisionLogBucket"), ""])]),
             "HasRecording": Not([Equals([Ref("RecordingBucket"), ""])]),
+            "HasCommitment": Equals([Ref("Commitments"), "true"]),
             "HasNotificationTopic": Not([Equals([Join(["", Ref("NotificationTopicArns")]), ""])]),
             "HasNotificationBus": Not([Equals([Join(["", Ref("NotificationBusArns")]), ""])]),
         },

@@ -13,6 +13,7 @@ from functools import cached_property
 
 from msgspec import Struct
 
+from dovetail.api.commitment import Commitment
 from dovetail.api.spend_limit import SpendLimit
 from dovetail.api.zoneshift import ZoneShift
 from dovetail.disruption.command import Command
@@ -191,6 +192,9 @@ class Picture:
     # What a shadow of the cluster found, where there is one.
     shadow: SeenShadow = SeenShadow()
     spend: SeenSpend = SeenSpend()
+
+    # The cluster's Commitments, with what their status says; none where these are not counted.
+    commitments: tuple[Commitment, ...] = ()
 
     @property
     def now(self) -> datetime:

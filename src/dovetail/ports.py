@@ -92,6 +92,12 @@ class Kube(Protocol):
         `status` writes the status part. `guarded` fails with Conflict if anyone wrote meanwhile.
         """
 
+    async def apply(self, obj: T, *, manager: str, force: bool = False) -> T:
+        """Store these fields as the manager's own (server-side apply); Conflict when one is another's.
+
+        `force` takes such fields over. The object is created if there is none.
+        """
+
     async def delete(self, obj: Object, *, grace: int | None = None, guarded: bool = False) -> None:
         """Ask for an object's deletion; `guarded` spares a namesake that took its place."""
 

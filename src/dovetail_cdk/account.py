@@ -46,6 +46,7 @@ class ControllerPolicies(Part):
     """The controller's policies: none for interruptions without a queue, and none in S3 without a bucket.
 
     `decision_log` and `recording` are where DECISION_LOG and RECORDING write in S3: s3://bucket/prefix.
+    `commitments` lets the controller read Savings Plans and reserved instances, which COMMITMENTS needs.
     `notifications` are the sinks in AWS that NOTIFY_FILE has, as it has them: sns:<topic arn>,
     eventbridge:<bus arn>.
     """
@@ -61,6 +62,7 @@ class ControllerPolicies(Part):
         named: bool = True,
         decision_log: str = "",
         recording: str = "",
+        commitments: bool = False,
         notifications: Sequence[str] = (),
     ) -> None:
         super().__init__(scope, id)
@@ -82,6 +84,8 @@ class ControllerPolicies(Part):
         if recording:
             places["RecordingBucketArn"], places["RecordingFolder"] = _split_place(recording)
             granted["Recording"] = shared()["recordingPolicy"]
+        if commitments:
+            granted["Commitment"] = shared()["commitmentPolicy"]
         for (area, way), statement in zip(SINKS.items(), shared()["notificationPolicy"], strict=True):
             arns = [each.removeprefix(way) for each in notifications if each.startswith(way)]
             # By place, and not in the text: an ARN may be known only when the stack is deployed.

@@ -527,3 +527,25 @@ def test_the_right_to_spend_limits_comes_with_the_setting() -> None:
     assert by_name(on, "ClusterRoleBinding", "karpenter-spend")["subjects"][0]["name"] == "karpenter"
     seen = allowed(by_name(on, "ClusterRole", "karpenter-dashboard"))
     assert seen["spendlimits.dovetail.sh"] == {"get", "list", "watch"}
+
+
+def test_the_right_to_commitments_comes_with_the_setting() -> None:
+    for word in ("Off", ""):
+        off = rendered({"dashboard": {"enabled": True}, "settings": {"commitments": word} if word else {}})
+        assert not [each for each in off if each["metadata"]["name"] == "karpenter-commitments"]
+        assert "commitments" not in str([each.get("rules") for each in off])
+    for word in ("Show", "Follow"):
+        on = rendered({"dashboard": {"enabled": True}, "settings": {"commitments": word}})
+        assert allowed(by_name(on, "ClusterRole", "karpenter-commitments")) == {
+            "commitments.dovetail.sh": {"get", "list", "watch", "create", "delete", "patch"},
+            "commitments/status.dovetail.sh": {"patch"},
+        }
+        bound = by_name(on, "ClusterRoleBinding", "karpenter-commitments")
+        assert bound["subjects"][0]["name"] == "karpenter"
+        seen = allowed(by_name(on, "ClusterRole", "karpenter-dashboard"))
+        assert seen["commitments.dovetail.sh"] == {"get", "list", "watch"}
+    alone = rendered({"provider": "kwok", "settings": {"commitments": "Show"}})
+    assert allowed(by_name(alone, "ClusterRole", "karpenter-commitments")) == {
+        "commitments.dovetail.sh": {"get", "list", "watch"},  # there is nothing to mirror
+        "commitments/status.dovetail.sh": {"patch"},
+    }

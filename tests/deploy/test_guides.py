@@ -107,6 +107,7 @@ def test_all_guides_about_a_cluster_are_run() -> None:
         "play": "tests/unit/sim/test_play.py",
         "replay": "tests/behaviour/test_replay_command.py",
         "spend-limits": "tests/unit/cli/test_spend.py",
+        "commitments": "tests/unit/cli/test_commitments_guide.py",
     }
 
     assert {path.stem for path in FOLDER.glob("*.md")} - elsewhere.keys() == set(GUIDES)

@@ -51,11 +51,12 @@ def test_every_kit_grants_a_log_a_recording_and_sinks_the_same_where_it_is_told_
     topic, bus = (each.partition(":")[2] for each in SINKS)
     log = {"LogBucketArn": "arn:aws:s3:::trail", "LogFolder": f"prod/{where.cluster}/"}
     looks = {"RecordingBucketArn": "arn:aws:s3:::looks", "RecordingFolder": "prod/"}
-    more = "decisionLogPolicy", "recordingPolicy", "notificationPolicy"
+    more = "decisionLogPolicy", "recordingPolicy", "commitmentPolicy", "notificationPolicy"
     source = from_source(where, *more, TopicArn=topic, BusArn=bus, **log, **looks)
     asked = {
         "recording_bucket": "looks",
         "recording_prefix": "prod",
+        "commitments": True,
         "decision_log_bucket": "trail",
         "decision_log_prefix": "prod",
         "notification_topic_arns": [topic],
@@ -64,6 +65,7 @@ def test_every_kit_grants_a_log_a_recording_and_sinks_the_same_where_it_is_told_
     given = {
         "RecordingBucket": "looks",
         "RecordingPrefix": "prod/",
+        "Commitments": "true",
         "DecisionLogBucket": "trail",
         "DecisionLogPrefix": "prod/",
         "NotificationTopicArns": topic,
@@ -71,6 +73,7 @@ def test_every_kit_grants_a_log_a_recording_and_sinks_the_same_where_it_is_told_
     }
 
     granted = {"DecisionLogObjects", "RecordingObjects", "NotificationTopics", "NotificationBuses"}
+    granted |= {"SavingsPlanReadActions", "ReservedInstanceReadActions"}
     assert {f"Allow{each}" for each in granted} <= set(source)
     assert from_terraform(terraform, where, tmp_path, **asked) == source
     assert from_cloudformation(where, **given) == source

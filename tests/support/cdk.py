@@ -125,6 +125,7 @@ def stacks() -> dict[str, Json]:
         "demo",
         decision_log="s3://trail/prod",
         recording="s3://looks/prod",
+        commitments=True,
         notifications=SINKS,
     )
     _bus(cdk.Stack(app, "bus"))

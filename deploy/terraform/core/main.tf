@@ -43,6 +43,7 @@ module "policies" {
   decision_log_prefix       = var.decision_log_prefix
   recording_bucket          = var.recording_bucket
   recording_prefix          = var.recording_prefix
+  commitments               = var.commitments
   notification_topic_arns   = var.notification_topic_arns
   notification_bus_arns     = var.notification_bus_arns
   ami_id_ssm_parameter_arns = var.ami_id_ssm_parameter_arns

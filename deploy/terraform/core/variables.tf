@@ -311,6 +311,12 @@ variable "recording_prefix" {
   default     = ""
 }
 
+variable "commitments" {
+  description = "Whether Savings Plans and reserved instances may be read, which COMMITMENTS needs"
+  type        = bool
+  default     = false
+}
+
 variable "notification_topic_arns" {
   description = "SNS topics that NOTIFY_FILE has sinks in; publishing to them is granted"
   type        = list(string)

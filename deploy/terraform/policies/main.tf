@@ -72,6 +72,12 @@ variable "recording_prefix" {
   default     = ""
 }
 
+variable "commitments" {
+  description = "Whether Savings Plans and reserved instances may be read, which COMMITMENTS needs"
+  type        = bool
+  default     = false
+}
+
 variable "notification_topic_arns" {
   description = "SNS topics that NOTIFY_FILE has sinks in; publishing to them is granted"
   type        = list(string)
@@ -147,6 +153,9 @@ locals {
   recording_statements = var.recording_bucket == "" ? [] : [
     for statement in local.shared.recordingPolicy : jsonencode(statement)
   ]
+  commitment_statements = var.commitments ? [
+    for statement in local.shared.commitmentPolicy : jsonencode(statement)
+  ] : []
   # Each kind of sink is granted where there is one: topics first, as in the source.
   sink_arns = [var.notification_topic_arns, var.notification_bus_arns]
   sink_statements = [
@@ -164,7 +173,7 @@ locals {
 
 output "controller_policy" {
   description = "The controller's policy, as JSON"
-  value       = "{\"Version\":\"2012-10-17\",\"Statement\":[${join(",", concat(local.statements, local.log_statements, local.recording_statements, local.sink_statements, var.more_statements))}]}"
+  value       = "{\"Version\":\"2012-10-17\",\"Statement\":[${join(",", concat(local.statements, local.log_statements, local.recording_statements, local.commitment_statements, local.sink_statements, var.more_statements))}]}"
 }
 
 output "queue_policy" {

@@ -45,6 +45,8 @@ CURRENT, FULL = "Current", "Full"
 class CommitmentSpec(Record, frozen=True):
     """What is paid for, and which part of that is this cluster's."""
 
+    ALWAYS_WRITTEN: ClassVar[tuple[str, ...]] = ("kind",)
+
     kind: str = COMPUTE_PLAN
     # Dollars an hour: of a plan what is committed, of reserved instances what all of them come to.
     hourly: str | None = None

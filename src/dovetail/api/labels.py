@@ -118,6 +118,8 @@ MAX_PAYBACK: Final = "disruption.dovetail.sh/max-payback"
 REST: Final = "disruption.dovetail.sh/rest"
 RATE: Final = "disruption.dovetail.sh/rate"
 RECENT: Final = "disruption.dovetail.sh/recent"
+# On Commitments that are mirrored from a cloud: which one.
+COMMITMENT_SOURCE: Final = "dovetail.sh/source"
 # On the leader's Lease: the settings that its decisions depend on.
 DECIDES_BY: Final = "dovetail.sh/decides-by"
 LOST_REPLACEMENTS: Final = "disruption.dovetail.sh/lost-replacements"

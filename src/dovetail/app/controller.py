@@ -16,6 +16,7 @@ from typing import Any
 
 from dovetail import __version__
 from dovetail.api import core
+from dovetail.api.commitment import Commitment
 from dovetail.api.core import Node
 from dovetail.api.crds import find_provider_api, is_own_kind
 from dovetail.api.meta import Object
@@ -377,6 +378,7 @@ class Dovetail(ClusterContext):
             cache=DecisionCache(),
             spend=self.spend,
             spend_limits=self.informers.get(SpendLimit),
+            commitments=self.informers.get(Commitment),
             recording=self.recording,
         )
 

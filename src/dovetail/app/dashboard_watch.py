@@ -10,6 +10,7 @@ from datetime import datetime
 from random import Random
 from typing import Any
 
+from dovetail.api.commitment import Commitment
 from dovetail.api.crds import is_own_kind
 from dovetail.api.meta import Kind, Object
 from dovetail.api.spend_limit import SpendLimit
@@ -320,7 +321,11 @@ class ClusterWatcher:
         self._last = picture
         spend = replace(picture.spend, points=self._months.note_limits(limits))
         return replace(
-            picture, decisions=tuple(self._decisions), history=self._history.remembered, spend=spend
+            picture,
+            decisions=tuple(self._decisions),
+            history=self._history.remembered,
+            spend=spend,
+            commitments=tuple(self._sight.informers.get(Commitment, ())),
         )
 
 

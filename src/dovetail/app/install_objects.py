@@ -113,6 +113,7 @@ def _build_dashboard(given: Installation) -> list[Json]:
         (classes.group, (classes.plural,), READ),
         *SEEN,
         *(SPEND[:1] if _follows_spend_limits(given) else ()),
+        *(COMMITMENTS[:1] if _counts_commitments(given) else ()),
     )
     names = (part.name, f"{part.name}.{part.namespace}", f"{part.name}.{part.namespace}.svc")
     arguments = (
@@ -180,6 +181,12 @@ SPEND = (
     ("dovetail.sh", ("spendlimits",), READ),
     ("dovetail.sh", ("spendlimits/status",), ("patch",)),
 )
+# Only where commitments are shown or followed; the last where a provider mirrors those of its account.
+COMMITMENTS = (
+    ("dovetail.sh", ("commitments",), READ),
+    ("dovetail.sh", ("commitments/status",), ("patch",)),
+    ("dovetail.sh", ("commitments",), ("create", "delete", "patch")),
+)
 # Where zonal shift was never on there is nothing to restore, and no right to look.
 OFF = {"ZONAL_SHIFT_ON_DISABLE": "leave"}
 ALL_BUT_UPDATE = (*READ, "create", "delete", "patch")
@@ -203,6 +210,17 @@ def _follows_spend_limits(given: Installation) -> bool:
     return given.settings.get("SPEND_LIMITS", "").lower() == "true"
 
 
+def _build_commitment_role(given: Installation) -> tuple[Json, ...]:
+    if not _counts_commitments(given):
+        return ()
+    rules = COMMITMENTS if given.provider == "aws" else COMMITMENTS[:2]
+    return tuple(shapes.bind_role(given, shapes.build_role(given, f"{given.name}-commitments", rules)))
+
+
+def _counts_commitments(given: Installation) -> bool:
+    return given.settings.get("COMMITMENTS", "Off") in ("Show", "Follow")
+
+
 def _build_controller(given: Installation) -> list[Json]:
     name = given.name
     admin = shapes.build_role(given, f"{name}-admin", ADMIN)
@@ -217,6 +235,7 @@ def _build_controller(given: Installation) -> list[Json]:
             if _follows_spend_limits(given)
             else ()
         ),
+        *_build_commitment_role(given),
         *shapes.bind_role(given, shapes.build_role(given, name, _list_provider_rules(given))),
         admin,
         *shapes.bind_role(given, _build_own_role(given)),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
+from dovetail.api.commitment import Commitment
 from dovetail.api.core import Node, PersistentVolumeClaim, VolumeAttachment
 from dovetail.api.meta import Object
 from dovetail.api.nodeclaim import NodeClaim
@@ -73,6 +74,8 @@ class ControllerContext:
     # None while spend limits are not followed.
     spend: SpendGuard | None = None
     spend_limits: Cache[SpendLimit] | None = None
+    # None while commitments are not counted.
+    commitments: Cache[Commitment] | None = None
     # Keeps what decisions saw; None unless a recording is asked for.
     recording: SituationSink | None = None
 

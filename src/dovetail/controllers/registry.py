@@ -16,6 +16,7 @@ from dovetail.controllers.base import Cache, Controller
 from dovetail.controllers.batching import TriggerBatcher
 from dovetail.controllers.claim_history import ClaimHistory
 from dovetail.controllers.command_records import CommandRecords
+from dovetail.controllers.commitments import CommitmentController
 from dovetail.controllers.context import ControllerContext
 from dovetail.controllers.disruption import DisruptionController
 from dovetail.controllers.disruption_history import DisruptionHistory, DriftPausedConditions, LostReplacements
@@ -99,7 +100,7 @@ def build_controllers(parts: ControllerContext) -> ControllerSet:
     claim_history = ClaimHistory(p.history, p.clock, p.cluster, p.ownership, prices.find_price)
     pods, statuses = _build_observers(p, provisioner)
     disruption = _build_disruption_loop(p, orchestration, gate, losses, records)
-    spends = _build_spend_status(p)
+    spends, commitments = _build_spend_status(p), _build_commitment_status(p)
     controllers: tuple[Controller, ...] = (
         provisioner,
         _build_lifecycle(p, health),
@@ -124,6 +125,7 @@ def build_controllers(parts: ControllerContext) -> ControllerSet:
         DisruptionConditions(p),
         *_build_feature_controllers(p),
         *spends,
+        *commitments,
         *pods,
         prices,
         costs,
@@ -134,7 +136,7 @@ def build_controllers(parts: ControllerContext) -> ControllerSet:
         provisioner,
         disruption,
         (evictions, orchestration, collected),
-        (*pods, prices, *statuses, *spends),
+        (*pods, prices, *statuses, *spends, *commitments),
         claim_history,
     )
 
@@ -214,6 +216,11 @@ def _build_spend_status(p: ControllerContext) -> tuple[SpendLimitController, ...
     if p.spend is None or p.spend_limits is None:
         return ()
     return (SpendLimitController(p, p.spend, p.spend_limits),)
+
+
+def _build_commitment_status(p: ControllerContext) -> tuple[CommitmentController, ...]:
+    """Who writes the status of Commitments, where these are counted."""
+    return () if p.commitments is None else (CommitmentController(p, p.commitments),)
 
 
 def _build_provisioner(parts: ControllerContext) -> Provisioner:

@@ -19,7 +19,7 @@ from dovetail.errors import BadInput
 from dovetail.picture import Picture, SeenShadow
 from dovetail.web.page import WebPage, build_document
 from dovetail.web.render import PageFrame, RecordedTimes, render_inside, render_page, render_problem
-from dovetail.web.views import find_page
+from dovetail.web.views import find_page, has_money
 
 __all__ = ["Dashboard", "PictureStream", "RecordedPictures", "ShownCluster"]
 
@@ -279,6 +279,7 @@ class Dashboard:
             times,
             changed,
             self._shadow is not None,
+            picture is not None and has_money(picture),
         )
 
 

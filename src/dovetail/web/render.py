@@ -27,7 +27,7 @@ MENU = (
     ("events", "Events"),
     ("history", "History"),
 )
-CHANGE, SHADOW = ("change", "Change"), ("shadow", "Shadow")
+MONEY, CHANGE, SHADOW = ("money", "Money"), ("change", "Change"), ("shadow", "Shadow")
 ON = ' class="chosen" aria-current="true"'
 STATE_CLASSES = {"live": "live", "stale": "live lost", "a snapshot": "still", "a recording": "still"}
 # A browser with more rows than this is of no use to anybody; the JSON twin has them all.
@@ -69,6 +69,8 @@ class PageFrame:
     changed: bool = False
     # Whether there is a shadow to be shown.
     shadowed: bool = False
+    # Whether something is committed.
+    committed: bool = False
 
     @property
     def state(self) -> str:
@@ -129,7 +131,7 @@ def render_inside(page: WebPage, frame: PageFrame) -> str:
 
 def _render_menu(frame: PageFrame) -> Iterable[str]:
     here = (frame.path or "overview").partition("/")[0]
-    asked = ((CHANGE, frame.changed), (SHADOW, frame.shadowed))
+    asked = ((MONEY, frame.committed), (CHANGE, frame.changed), (SHADOW, frame.shadowed))
     for path, title in (*MENU, *(each for each, there in asked if there)):
         current = ' aria-current="page"' if path == here else ""
         yield f'<a href="{escape(frame.link_to(path))}"{current}>{escape(title)}</a>'

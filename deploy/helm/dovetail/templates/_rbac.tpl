@@ -43,3 +43,9 @@ subjects:
 {{- $settings := include "dovetail.settings" . | fromYaml -}}
 {{- if eq (toString $settings.spendLimits) "true" }}true{{ end -}}
 {{- end }}
+
+{{/* Not empty where commitments are shown or followed. */}}
+{{- define "dovetail.commitments" -}}
+{{- $settings := include "dovetail.settings" . | fromYaml -}}
+{{- if has (toString $settings.commitments) (list "Show" "Follow") }}true{{ end -}}
+{{- end }}

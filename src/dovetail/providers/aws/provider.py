@@ -25,7 +25,11 @@ from dovetail.providers.aws.capacity_reservations import CapacityReservationProv
 from dovetail.providers.aws.cloud import AwsCloud
 from dovetail.providers.aws.cluster_discovery import ClusterDiscovery
 from dovetail.providers.aws.controllers.maintenance import CapacityDiscovery, TemplateSweep
-from dovetail.providers.aws.controllers.registry import build_class_controllers, build_instance_controllers
+from dovetail.providers.aws.controllers.registry import (
+    build_class_controllers,
+    build_commitment_controllers,
+    build_instance_controllers,
+)
 from dovetail.providers.aws.drift import DriftDetector
 from dovetail.providers.aws.images import ImageProvider
 from dovetail.providers.aws.instance_profiles import InstanceProfileProvider
@@ -232,6 +236,7 @@ class AwsProvider:
         return (
             *build_class_controllers(self, parts),
             *build_instance_controllers(self, parts),
+            *build_commitment_controllers(self, parts),
             CapacityDiscovery(parts.nodes, parts.claims, classes, parts.ownership, self.types, self.memory),
             TemplateSweep(self.templates),
         )

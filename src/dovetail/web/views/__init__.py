@@ -9,6 +9,7 @@ from dovetail.web.page import WebPage
 from dovetail.web.views.change import build_change_page
 from dovetail.web.views.disruption import build_disruption_page
 from dovetail.web.views.history import build_history_page, build_past_page
+from dovetail.web.views.money import build_money_page, has_money
 from dovetail.web.views.nodes import build_node_page, build_nodes_page
 from dovetail.web.views.overview import build_events_page, build_overview_page
 from dovetail.web.views.plan import build_plan_page
@@ -18,12 +19,14 @@ from dovetail.web.views.shadow import build_shadow_page
 from dovetail.web.views.shifts import build_shifts_page
 from dovetail.web.views.spend import build_spend_page
 
-__all__ = ["CHANGE", "MENU", "SHADOW", "find_page"]
+__all__ = ["CHANGE", "MENU", "MONEY", "SHADOW", "find_page", "has_money"]
 
 # In the menu where somebody asked about a change.
 CHANGE = "change"
 # In the menu where a shadow is followed, or a recording is shown.
 SHADOW = "shadow"
+# In the menu where something is committed.
+MONEY = "money"
 
 MENU: dict[str, Callable[[Picture], WebPage]] = {
     "overview": build_overview_page,
@@ -54,6 +57,8 @@ def find_page(picture: Picture, path: str, asked: Mapping[str, str] | None = Non
         return build_history_page(picture, asked)
     if path.strip("/") == SHADOW:
         return build_shadow_page(picture, asked or {})
+    if path.strip("/") == MONEY:
+        return build_money_page(picture)
     if path.strip("/") == CHANGE:
         return build_change_page(picture)
     if not rest:

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 from dovetail.api.nodeclass import EC2NodeClass
 from dovetail.controllers.base import Controller
 from dovetail.controllers.context import ControllerContext
+from dovetail.providers.aws.commitments import CommitmentReader
 from dovetail.providers.aws.controllers.capacity_reservations import (
     CapacityTypeController,
     ReservationExpiration,
 )
+from dovetail.providers.aws.controllers.commitment_others import CommitmentObserver
+from dovetail.providers.aws.controllers.commitments import CommitmentMirror
 from dovetail.providers.aws.controllers.instance_status import InstanceStatusController
 from dovetail.providers.aws.controllers.interruption import InterruptionController
 from dovetail.providers.aws.controllers.maintenance import (
@@ -46,7 +49,7 @@ if TYPE_CHECKING:
     from dovetail.providers.aws.provider import AwsProvider
 
 
-__all__ = ["build_class_controllers", "build_instance_controllers"]
+__all__ = ["build_class_controllers", "build_commitment_controllers", "build_instance_controllers"]
 
 
 def build_class_controllers(made: AwsProvider, parts: ControllerContext) -> tuple[Controller, ...]:
@@ -134,6 +137,17 @@ def build_instance_controllers(made: AwsProvider, parts: ControllerContext) -> t
         mailbox = InterruptionQueueReader(made.fenced, settings.interruption_queue)
         found.append(InterruptionController(mailbox, interruptions, parts.clock))
     return tuple(found)
+
+
+def build_commitment_controllers(made: AwsProvider, parts: ControllerContext) -> tuple[Controller, ...]:
+    """Those that follow what the account has committed to, where that is counted."""
+    if parts.commitments is None:
+        return ()
+    reader = CommitmentReader(made.fenced, parts.settings.cluster_name)
+    return (
+        CommitmentMirror(parts, reader, parts.commitments),
+        CommitmentObserver(parts.kube, parts.clock, parts.commitments, reader, made.prices),
+    )
 
 
 def _build_offering_metrics(made: AwsProvider, parts: ControllerContext) -> OfferingMetrics:
