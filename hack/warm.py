@@ -194,12 +194,12 @@ class Warm:
             if mutant["named"]:
                 yield [item for item in items if item not in set(reaching)]
 
-    def _rank(self, path: Path, named: Sequence[str]) -> tuple[bool, int]:
-        """Files that are known come first, the others in the order in which tests are named."""
+    def _rank(self, path: Path, named: Sequence[str]) -> tuple[bool, bool, int]:
+        """Files that are named come first, of these the known ones, and each in the order of the names."""
         files = (each.partition("::")[0] for each in named)
         test = self._files[path][0].nodeid
         place = next((i for i, each in enumerate(files) if _is_of(test, [each])), len(named))
-        return path not in self._learned, place
+        return place == len(named), path not in self._learned, place
 
     # Forks
 
