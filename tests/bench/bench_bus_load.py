@@ -145,8 +145,11 @@ def the_storm() -> Iterator[Figure]:
         yield Figure(f"{named}: events lost", lost, "", 0)
 
 
-async def _backlog(workers: int) -> tuple[float, int]:
-    """Seconds until 15,000 queued messages are gone, and how many got lost."""
+async def _backlog(workers: int) -> tuple[float, float, int]:
+    """Seconds until 15,000 queued messages are gone, those of the busiest's processor, and how many got lost.
+
+    One process shares its processor with the queues it reads, and is charged for both.
+    """
     from support.queues import FleetAws
 
     fleet = GeneratedFleet.generate_fleet(100, 5_000)
@@ -156,25 +159,29 @@ async def _backlog(workers: int) -> tuple[float, int]:
     if workers == 1:
         async with aws.routing() as daemon:
             await asyncio.sleep(1.0)
+            begun = time.process_time()
             for each in queued:
                 aws.put(each)
             took = await aws.drained(120.0)
+            spent = time.process_time() - begun
             for line in daemon._lines:
                 line._receiving = 0
-        return took, _lost(aws, queued)
-    async with _workers(aws, workers):
+        return took, spent, _lost(aws, queued)
+    async with _workers(aws, workers) as told:
         await asyncio.sleep(1.0)
         for each in queued:
             aws.put(each)
         took = await aws.drained(120.0)
-    return took, _lost(aws, queued)
+    return took, max(each["cpu"] for each in told), _lost(aws, queued)
 
 
 @scenario("bus: a backlog of 15,000 messages (L3)")
 def the_backlog() -> Iterator[Figure]:
     for workers, budget in ((1, 15), (4, 5)):
-        took, lost = asyncio.run(_backlog(workers))
+        took, spent, lost = asyncio.run(_backlog(workers))
         named = "one process" if workers == 1 else f"{workers} processes"
+        # Of the processor: four processes on two cores that do other things as well wait for each other.
+        yield Figure(f"{named}: processor of the busiest", spent, "s", budget)
         yield Figure(f"{named}: drained", took, "s", budget)
         yield Figure(f"{named}: events lost", lost, "", 0)
 
