@@ -405,3 +405,13 @@ async def test_a_start_is_believed_while_arc_is_silent_and_dropped_by_the_first_
         assert world.condition("Confirmed") == "Unknown"
         await world.until(lambda: world.phase() == "Restored", within=2400, step=5)
         assert world.away() == []
+
+
+@virtual
+async def test_the_clusters_arn_is_remembered_and_told_to_whoever_needs_it() -> None:
+    world = Shifted()
+    async with world.running():
+        await world.settle(120)
+        asked = len(world.aws.calls)
+        assert await world.zonal.arc.resolve_arn() == world.arn
+        assert len(world.aws.calls) == asked

@@ -96,6 +96,15 @@ def test_less_room_where_nobody_found_any_is_no_news() -> None:
     assert asked_again("full", joined("100m")) == set()
 
 
+def terminating(of: StateNode) -> StateNode:
+    return replace(of, marked=True)
+
+
+def test_a_node_that_begins_to_terminate_is_news_to_those_whose_pods_it_was_to_take() -> None:
+    """Nothing else about it has changed: neither its room nor its pods."""
+    assert "a" in asked_again("b", terminating)
+
+
 def test_what_room_alone_settled_is_reckoned_again_when_there_is_less() -> None:
     assert asked_again("b", joined("500m")) == {"full"}
 
