@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 from dovetail.api import labels
+from dovetail.api.commitment import Commitment
+from dovetail.api.crds import build_own_manifest
 from dovetail.history.log_parts import list_records, split_lines
 from dovetail.history.record import DecisionRecord, RecordKind
 from dovetail.providers.aws.decision_log import LogBucket, S3Log
@@ -23,6 +25,7 @@ from dovetail.runtime.decision_log import run_inline
 from dovetail.sim.aws.iam.permissions import Principal
 from support.aws import CLUSTER
 from support.aws_world import CLASSES, POOLS, AwsWorld
+from support.commitments import COMMITMENTS
 from support.decision_logs import build_lane, lead
 from support.ec2_instances import QUEUE
 from support.stage import virtual
@@ -228,6 +231,60 @@ async def test_a_recording_in_s3_needs_what_its_policy_grants() -> None:
     }
     assert len({key.split("/")[1] for key in kept}) >= 2
     assert all(key.startswith("prod/") for key in kept)
+
+
+COMMITTED = {
+    "savingsplans:DescribeSavingsPlans",
+    "savingsplans:DescribeSavingsPlanRates",
+    "ec2:DescribeReservedInstances",
+}
+
+
+async def look_at_commitments(*policies: str) -> tuple[AwsWorld, list[Json]]:
+    """A world that mirrors commitments, one of them to be observed, and the statements it may go by."""
+    world = AwsWorld(0, "--commitments=Follow", types=TYPES)
+    world.api.create("customresourcedefinitions.apiextensions.k8s.io", build_own_manifest(Commitment))
+    name = f"aws-sp-{world.aws.savings_plans.add('0.50').id}"
+    world.aws.reserved_instances.add("m5.large", 1)
+    statements = granted(world.aws, *policies)
+    world.aws.principal = principal(world.aws, statements)
+    async with world.running():
+        world.default()
+        world.pods(2, cpu="1500m")
+        await world.until(lambda: world.placed() == 2, within=600)
+        listed = {each["metadata"]["name"] for each in world.listed(COMMITMENTS)}
+        if name in listed:
+            world.api.patch(COMMITMENTS, name, {"spec": {"observe": "Account"}})
+        await asyncio.sleep(400)
+    return world, statements
+
+
+@virtual
+async def test_mirroring_commitments_needs_what_its_policy_grants() -> None:
+    world, statements = await look_at_commitments("commitmentPolicy")
+    assert refused(world) == set()
+    assert {each for each in actions(statements) if each in COMMITTED} == COMMITTED
+    assert world.aws.actions >= COMMITTED
+    assert len(world.listed(COMMITMENTS)) == 2
+    found = next(each for each in world.listed(COMMITMENTS) if each["spec"]["kind"] == "ComputePlan")
+    assert found["status"]["byOthers"] == "0.0000"  # counted, by a right that every controller has
+    assert {each["type"] for each in found["status"]["conditions"]} == {"Current", "Full", "Used"}
+
+
+@pytest.mark.spec("CM-9")
+@virtual
+async def test_without_that_policy_a_condition_names_the_rights_and_nodes_are_bought() -> None:
+    world, statements = await look_at_commitments()
+    assert not COMMITTED & actions(statements)
+    assert {action for action, _ in refused(world)} == COMMITTED - {"savingsplans:DescribeSavingsPlanRates"}
+    (told,) = world.listed(COMMITMENTS)
+    (current,) = (each for each in told["status"]["conditions"] if each["type"] == "Current")
+    assert (told["metadata"]["name"], current["status"], current["reason"]) == (
+        "aws-denied",
+        "False",
+        "Denied",
+    )
+    assert "ec2:DescribeReservedInstances and savingsplans:DescribeSavingsPlans" in current["message"]
 
 
 async def _list_kept(bucket: LogBucket) -> AsyncIterator[DecisionRecord]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from dovetail.api.commitment import Commitment
+from dovetail.errors import Retry
 from dovetail.metrics import REGISTRY
 from dovetail.sim.clock import run_virtual
 from support.commitments import COMMITMENTS
@@ -200,6 +203,55 @@ def test_in_brief_the_largest_commitments_have_series_and_the_rest_is_one_sum() 
         ours = ("dovetail_commitment_dollars", "dovetail_bill_dollars")
         series = [each for family in REGISTRY.restricted_registry(ours).collect() for each in family.samples]
         assert len(series) == 5 * 4 + 4  # of the forty that all features together may add
+
+    tell(cluster, story)
+
+
+# Deaths at each of the first writes, before it and after it; more by hand.
+DEATHS = int(os.environ.get("DOVETAIL_COMMITMENT_DEATHS", "3"))
+
+
+def die_at(cluster: CommittedCluster, number: int, happens: bool) -> None:
+    """From this write of a Commitment's status on, nothing that the controller sends arrives."""
+    patch, writes = cluster.ours.kube.patch, 0
+
+    async def mortal(before: Any, after: Any, **more: Any) -> Any:
+        nonlocal writes
+        if isinstance(before, Commitment):
+            writes += 1
+            if writes > number or (writes == number and not happens):
+                raise Retry("the process is dead")
+        return await patch(before, after, **more)
+
+    cluster.ours.kube.patch = mortal  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("happens", [False, True])
+@pytest.mark.parametrize("number", range(1, DEATHS + 1))
+def test_a_leader_killed_at_any_write_of_a_status_leaves_what_the_next_one_makes_right(
+    number: int, happens: bool
+) -> None:
+    cluster = CommittedCluster()
+
+    async def story() -> None:
+        die_at(cluster, number, happens)
+        cluster.commit("wide", hourly="10.00")
+        cluster.commit("bad", share="400%")
+        cluster.commit("small", hourly="0.05")
+        cluster.create_workload("web", 12)
+        await cluster.clock.sleep(70)
+        await cluster.kill()
+        await cluster.clock.sleep(200)
+        listed = cluster.sum_listed()
+        assert listed > 0.1
+        wide, small = (cluster.read(name)["status"] for name in ("wide", "small"))
+        used = float(wide["used"]) + float(small["used"])
+        assert used == pytest.approx(0.8 * listed, abs=1e-3)
+        assert cluster.find_condition("Current", "bad")[1] == "Unreadable"
+        for name in ("wide", "small"):
+            found = [each["type"] for each in cluster.read(name)["status"]["conditions"]]
+            assert sorted(found) == ["Current", "Full", "Used"]
+        assert len(cluster.list_events("CommitmentFull")) <= 1
 
     tell(cluster, story)
 
