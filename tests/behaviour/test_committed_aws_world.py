@@ -1,4 +1,4 @@
-"""A whole controller on a simulated AWS that has commitments: what it may do in Kubernetes, and when denied."""
+"""A whole controller on a simulated AWS that has commitments: its rights in Kubernetes, and when denied."""
 
 from __future__ import annotations
 

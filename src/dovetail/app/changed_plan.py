@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from difflib import get_close_matches
@@ -25,6 +26,7 @@ from dovetail.disruption.policy import read_default_annotations
 from dovetail.disruption.situation import Situation
 from dovetail.errors import BadInput, shorten_text
 from dovetail.scheduling.bill import PriceList
+from dovetail.scheduling.commitments import Ledger
 from dovetail.scheduling.fleet_cost import (
     bill_running_nodes,
     compute_fleet_floor,
@@ -33,12 +35,14 @@ from dovetail.scheduling.fleet_cost import (
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.snapshot import Snapshot
+from dovetail.scheduling.plan_cover import cover_plan
+from dovetail.scheduling.sunk_prices import CommitmentBook, list_usage_kinds
 from dovetail.settings import Settings
 from dovetail.state.changed_pods import WorldChange
 from dovetail.state.changed_pools import KnownWorld
 from dovetail.state.changes import SnapshotChange, apply_change, drain_nodes
 from dovetail.state.nodepool_change import DriftForecast
-from dovetail.state.situation import change_spend_limits
+from dovetail.state.situation import change_commitments, change_spend_limits
 from dovetail.zonal.model.manifest_shifts import exclude_offerings, find_shifted_zones, index_zones
 from dovetail.zonal.model.rehearsal import WARM_UP
 from dovetail.zonal.options import from_settings
@@ -94,15 +98,14 @@ class ChangedPlan:
     @property
     def hourly(self) -> tuple[float, float]:
         """The whole bill before and after: nodes that run and stay, and new ones."""
-        stays = bill_running_nodes(self.after.snapshot, self.leaving).total
-        return self.before.price + bill_running_nodes(self.before.snapshot).total, self.after.price + stays
+        return _sum_bill(self.before), _sum_bill(self.after, self.leaving)
 
     @property
     def peak_hourly(self) -> float:
         """The bill while rollouts have old and new pods side by side; 0 without a rollout."""
         if self.peak is None:
             return 0.0
-        return self.peak.price + bill_running_nodes(self.peak.snapshot).total
+        return _sum_bill(self.peak)
 
     @property
     def evicted(self) -> tuple[str, ...]:
@@ -166,8 +169,8 @@ def plan_change(
         lasts=_estimate_length(changed.snapshot, waves),
         peak=peak,
         floors=(
-            compute_fleet_floor(before.snapshot, before.left_out.keys(), cache),
-            compute_fleet_floor(drained.snapshot, after.left_out.keys(), cache),
+            _compute_bill_floor(before.snapshot, before.left_out.keys(), cache),
+            _compute_bill_floor(drained.snapshot, after.left_out.keys(), cache),
         ),
         remarks=(*change.remarks, *told, *_tell_prices(before.snapshot)),
     )
@@ -178,17 +181,45 @@ def change_situation(seen: SeenCluster, change: SnapshotChange) -> tuple[Situati
     changed, told = close_shifted_zones(
         seen.situation.with_snapshot(change.after), change.shifts, seen.settings
     )
-    there = {cap.limit for cap in changed.spend_caps}
-    for name in sorted(change.deleted_limits - there):
-        near = get_close_matches(name, there, 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise BadInput(f"there is no SpendLimit {shorten_text(name)} to delete{hint}")
+    _check_deleted("SpendLimit", change.deleted_limits, {cap.limit for cap in changed.spend_caps})
+    committed = {terms.name for terms in changed.snapshot.commitments}
+    _check_deleted("Commitment", change.deleted_commitments, committed)
+    if change.commitments or committed:
+        changed = change_commitments(changed, change.commitments, change.deleted_commitments)
+    if change.commitments and seen.settings.commitments == "Off":
+        told = (*told, "the controller of this cluster counts no Commitments; set COMMITMENTS=Follow for it")
     if not (change.spend_limits or change.deleted_limits or seen.spend_limits):
         return changed, told
     if change.spend_limits and not seen.settings.spend_limits:
         told = (*told, "the controller of this cluster follows no SpendLimits; set SPEND_LIMITS=true for it")
     limits = seen.spend_limits
     return change_spend_limits(changed, limits, change.spend_limits, change.deleted_limits), told
+
+
+def _sum_bill(solved: SolvedPlan, leaving: AbstractSet[str] = frozenset()) -> float:
+    """Dollars an hour of the nodes that run and stay and of new ones, after commitments."""
+    snapshot = solved.snapshot
+    staying = tuple(each for each in snapshot.nodes if views.read_name(each) not in leaving)
+    cover = cover_plan(replace(snapshot, nodes=staying), solved.plan)
+    return bill_running_nodes(snapshot, leaving).total + (solved.price if cover is None else cover.total)
+
+
+def _compute_bill_floor(snapshot: Snapshot, left_out: AbstractSet[str], cache: DecisionCache) -> float:
+    """What the bill of no fleet for these pods can be below, whatever commitments pay of it."""
+    listed = compute_fleet_floor(snapshot, left_out, cache)
+    if not snapshot.commitments:
+        return listed
+    ledger = Ledger(snapshot.commitments)
+    running = CommitmentBook().count_usage(snapshot, snapshot.commitments)
+    most = ledger.find_most_saved(list_usage_kinds(snapshot.catalogs) | running.keys())
+    return ledger.committed + max(0.0, listed - most)
+
+
+def _check_deleted(kind: str, deleted: frozenset[str], there: set[str]) -> None:
+    for name in sorted(deleted - there):
+        near = get_close_matches(name, there, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise BadInput(f"there is no {kind} {shorten_text(name)} to delete{hint}")
 
 
 def _tell_prices(snapshot: Snapshot) -> Iterable[str]:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from dovetail.api import core, labels
 from dovetail.api.buffers import CapacityBuffer
+from dovetail.api.commitment import Commitment
 from dovetail.api.hashes import hash_nodeclass
 from dovetail.api.meta import Object
 from dovetail.api.nodeclass import EC2NodeClass
@@ -62,6 +63,9 @@ class SnapshotChange:
     # SpendLimits of the change, and the names of those that it deletes.
     spend_limits: tuple[SpendLimit, ...] = ()
     deleted_limits: frozenset[str] = frozenset()
+    # Commitments of the change, and the names of those that it deletes.
+    commitments: tuple[Commitment, ...] = ()
+    deleted_commitments: frozenset[str] = frozenset()
     peak: Snapshot | None = None
     remarks: tuple[str, ...] = ()
 
@@ -105,6 +109,8 @@ def apply_change(snapshot: Snapshot, change: WorldChange, known: KnownWorld | No
         tuple(change.list_objects(ZoneShift)),
         tuple(change.list_objects(SpendLimit)),
         frozenset(name for _, name in change.list_deleted(SpendLimit)),
+        tuple(change.list_objects(Commitment)),
+        frozenset(name for _, name in change.list_deleted(Commitment)),
         peak,
         (*remarks, *pods.remarks),
     )

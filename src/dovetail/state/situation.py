@@ -18,7 +18,7 @@ from dovetail.scheduling.spend_caps import build_caps
 from dovetail.scheduling.sunk_prices import add_commitments
 from dovetail.settings import Settings
 
-__all__ = ["build_situation", "change_spend_limits"]
+__all__ = ["build_situation", "change_commitments", "change_spend_limits"]
 
 
 def build_situation(
@@ -75,6 +75,18 @@ def change_spend_limits(
     gone = deleted | there.keys()
     kept = (cap for cap in situation.spend_caps if cap.limit not in gone)
     return replace(situation, spend_caps=tuple(sorted((*kept, *caps), key=lambda cap: cap.limit)))
+
+
+def change_commitments(
+    situation: Situation, applied: Iterable[Commitment], deleted: AbstractSet[str] = frozenset()
+) -> Situation:
+    """The situation with these commitments, each in the place of its namesake, and without others."""
+    snapshot, made = situation.snapshot, tuple(applied)
+    gone = deleted | {each.name for each in made}
+    kept = (terms for terms in snapshot.commitments if terms.name not in gone)
+    terms = sorted((*kept, *build_terms(made, snapshot.options.now)), key=lambda each: each.name)
+    plain = replace(snapshot, commitments=(), open_commitments=())
+    return situation.with_snapshot(add_commitments(plain, terms))
 
 
 def _is_queued(state: StateNode) -> bool:
