@@ -25,6 +25,7 @@ from dovetail.settings import read_settings
 from dovetail.sim.clock import VirtualClock
 from dovetail.sim.cluster.controllers import SimClusterOptions
 from dovetail.sim.cluster.kubelet import KubeletOptions
+from dovetail.sim.kube.store import StoreEvent
 from dovetail.sim.transport import LocalTransport
 from dovetail.sim.world import World
 from support.apiserver import deployment
@@ -78,6 +79,10 @@ class SpendCluster:
         self.spot_is_out = False
         self.refused = 0
         self._known: dict[str, float] = {}
+        # Dollars an hour of every NodeClaim after each commit, and the most that they ever came to.
+        self._books: dict[str, float] = {}
+        self.most = 0.0
+        self.world.server.store.on_commit(self._note_commit, CLAIMS)
         self.ours = self.build_controller()
         self._running: asyncio.Task[None] | None = None
 
@@ -211,24 +216,33 @@ class SpendCluster:
     def list_claims(self) -> list[Json]:
         return [each for each in self.api.list(CLAIMS) if "deletionTimestamp" not in each["metadata"]]
 
-    def add_up(self, pools: Iterable[str] = ()) -> float:
+    def _note_commit(self, event: StoreEvent) -> None:
+        """No instant is missed: the books are kept with every commit of a NodeClaim."""
+        claim = event.new.obj
+        name = claim["metadata"]["name"]
+        self._books.pop(name, None)
+        if event.type != "DELETED" and "deletionTimestamp" not in claim["metadata"]:
+            self._books[name] = self._price_claim(claim)
+        total = sum(self._books.values())
+        if total > self.most:
+            # Nodes may have told since what a claim became.
+            self.most = max(self.most, min(total, self.add_up()))
+
+    def add_up(self) -> float:
         """Dollars an hour of all NodeClaims that are not being deleted; orders at worst."""
-        wanted, total = set(pools), 0.0
-        for claim in self.list_claims():
-            labels = self._find_labels(claim)
-            if wanted and labels.get("karpenter.sh/nodepool") not in wanted:
-                continue
-            if claim.get("status", {}).get("providerID") and TYPE in labels:
-                given = {key: {labels[key]} for key in (TYPE, ZONE, KIND)}
-            else:
-                entries = claim["spec"]["requirements"]
-                given = {
-                    each["key"]: set(each["values"])
-                    for each in entries
-                    if each["operator"] == "In" and each["key"] in (TYPE, ZONE, KIND)
-                }
-            total += self._find_price(given)
-        return total
+        return sum(map(self._price_claim, self.list_claims()))
+
+    def _price_claim(self, claim: Json) -> float:
+        labels = self._find_labels(claim)
+        if claim.get("status", {}).get("providerID") and TYPE in labels:
+            return self._find_price({key: {labels[key]} for key in (TYPE, ZONE, KIND)})
+        entries = claim["spec"]["requirements"]
+        given = {
+            each["key"]: set(each["values"])
+            for each in entries
+            if each["operator"] == "In" and each["key"] in (TYPE, ZONE, KIND)
+        }
+        return self._find_price(given)
 
     def _find_labels(self, claim: Json) -> dict[str, str]:
         """Those of the claim, and of its Node: who is killed after a launch has not written the former."""
