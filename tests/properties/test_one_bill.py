@@ -10,6 +10,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import fsum, nan
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -17,6 +18,7 @@ from msgspec.structs import replace
 
 from dovetail.api import labels
 from dovetail.api.nodepool import NodePool
+from dovetail.app.changed_plan import change_cluster, plan_change
 from dovetail.app.cluster_source import SeenCluster
 from dovetail.app.dashboard_watch import build_picture
 from dovetail.controllers.observing.costs import NodePoolPricing
@@ -25,7 +27,10 @@ from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.report import build_report
 from dovetail.disruption.situation import Situation
 from dovetail.history.paid import RunningPrices
+from dovetail.play import play_scenario
+from dovetail.providers.kwok.provider import PRICE_LABEL
 from dovetail.runtime.metrics import render_exposition
+from dovetail.runtime.recording_folder import read_recording
 from dovetail.scheduling.bill import BillBook
 from dovetail.scheduling.fleet_cost import bill_running_nodes
 from dovetail.scheduling.model.instance_types import InstanceType
@@ -36,6 +41,8 @@ from dovetail.scheduling.model.snapshot import (
     build_pools_and_catalogs,
 )
 from dovetail.sim.clock import VirtualClock
+from dovetail.sim.scenario import ReplicaCurve, Scenario, ScenarioWorkload
+from dovetail.state.changed_pods import WorldChange
 from dovetail.state.cluster import Cluster
 from dovetail.web.views.overview import build_overview_page
 from dovetail.zonal.model.balance import measure_balance
@@ -246,3 +253,40 @@ def test_the_drawn_worlds_hold_every_hard_case() -> None:
     assert any(each.extras and max(each.extras.values()) > 0 for each in drawn)
     reserved = [each.node.labels for one in drawn for each in one.snapshot.nodes if each.node is not None]
     assert {known.get(RESERVATION) for known in reserved} >= {"cr-1", "cr-2", None}
+
+
+@pytest.mark.spec("BL-1")
+@pytest.mark.parametrize("extra", ["0", "0.01/node,0.002/vcpu"])
+def test_a_simulated_story_costs_what_the_bill_of_its_looks_says(extra: str, tmp_path: Path) -> None:
+    """The simulator's report against the looks of a recording of it; nodes carry prices of six digits."""
+    story = Scenario(
+        api_version="dovetail.sh/v1alpha1",
+        kind="Scenario",
+        name="story",
+        duration="20m",
+        settings={"NODE_EXTRA_HOURLY": extra, "RECORDING": f"file:{tmp_path / 'recording'}"},
+        workloads=[ScenarioWorkload(name="web", cpu="900m", replicas=ReplicaCurve(value=20))],
+    )
+    report = play_scenario(story)
+    looks = [look for look in read_recording(str(tmp_path / "recording")).looks() if look.situation]
+    billed = {bill_running_nodes(look.situation.snapshot).total for look in looks}
+    sampled = [each for each in report.samples if each.nodes]
+    assert sampled
+    for each in sampled:
+        assert min(abs(each.dollars - dollars) for dollars in billed) <= 1e-6 * each.nodes
+    last = looks[-1].situation.snapshot
+    by_hand = fsum(
+        float(state.node.labels[PRICE_LABEL]) + _read_extra(state, extra)
+        for state in last.nodes
+        if state.node is not None
+    )
+    assert bill_running_nodes(last).total == pytest.approx(by_hand, abs=1e-6)
+    # What `plan --change` counts as before and after a change of nothing.
+    seen = SeenCluster(Situation(snapshot=last))
+    before, after = plan_change(seen, change_cluster(seen, WorldChange()), True, lambda step: None).hourly
+    assert before == after == pytest.approx(by_hand, abs=1e-6)
+
+
+def _read_extra(state: StateNode, extra: str) -> float:
+    assert state.node is not None
+    return 0.0 if extra == "0" else 0.01 + 0.002 * float(state.node.status.capacity["cpu"].value)

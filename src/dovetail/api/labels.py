@@ -109,6 +109,8 @@ GROWTH: Final = "scheduling.dovetail.sh/growth"
 
 # What a node of a NodePool costs beside what the cloud bills
 NODE_EXTRA: Final = "cost.dovetail.sh/node-extra-hourly"
+# What a simulated node costs, where that is more than its instance
+NODE_PRICE: Final = "cost.dovetail.sh/node-hourly"
 
 # How a NodePool is disrupted, beyond what its spec can say
 CONSOLIDATION: Final = "disruption.dovetail.sh/consolidation"

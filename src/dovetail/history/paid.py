@@ -25,7 +25,7 @@ from dovetail.scheduling.model.snapshot import Snapshot, StateNode
 __all__ = ["PaidBill", "PaidHour", "PaidMeter", "RunningPrices", "add_hours", "integrate_paid"]
 
 HOUR = timedelta(hours=1)
-_PriceKey = tuple[str, str, str, str]
+_PriceKey = tuple[str, str, str, str, str]
 LATE_WORD = timedelta(minutes=10)
 """How long after a machine went its end may still be told."""
 
@@ -109,9 +109,12 @@ class RunningPrices:
         self._by_name: tuple[dict[str, InstanceType], ...] = ()
         self._pools: dict[str, int] = {}
         self._fresh: set[_PriceKey] = set()
+        # The label that names a reservation: two of them may cost differently.
+        self._reservation = ""
 
     def read_snapshot(self, snapshot: Snapshot) -> None:
         """Take the prices of this snapshot from now on."""
+        self._reservation = snapshot.options.reservation_label
         pools = {pool.name: pool.catalog for pool in snapshot.pools}
         if pools == self._pools and snapshot.catalogs == self._catalogs:  # mostly the very same types
             return
@@ -120,7 +123,7 @@ class RunningPrices:
 
     def find_price(self, pool: str, known: Mapping[str, str]) -> float:
         """Dollars an hour of a node of the pool with these labels; 0 when nobody ever said."""
-        key = _build_price_key(pool, known)
+        key = self._build_key(pool, known)
         if key not in self._fresh:
             self._fresh.add(key)
             kind = known.get(labels.INSTANCE_TYPE, "")
@@ -138,7 +141,12 @@ class RunningPrices:
     def is_estimated(self, pool: str, known: Mapping[str, str]) -> bool:
         """Whether the price of such a node stands for one that nobody knows."""
         self.find_price(pool, known)
-        return _build_price_key(pool, known) in self._estimated
+        return self._build_key(pool, known) in self._estimated
+
+    def _build_key(self, pool: str, known: Mapping[str, str]) -> _PriceKey:
+        place = known.get(labels.INSTANCE_TYPE, ""), known.get(labels.ZONE, "")
+        reservation = known.get(labels.CAPACITY_RESERVATION_ID) or known.get(self._reservation, "")
+        return pool, *place, known.get(labels.CAPACITY_TYPE, ""), reservation
 
     def _find_type(self, pool: str, kind: str) -> InstanceType | None:
         """The type as its NodePool has it; of a NodePool that is gone, as any other has it."""
@@ -146,11 +154,6 @@ class RunningPrices:
         if own >= 0 and kind in self._by_name[own]:
             return self._by_name[own][kind]
         return next((types[kind] for types in self._by_name if kind in types), None)
-
-
-def _build_price_key(pool: str, known: Mapping[str, str]) -> _PriceKey:
-    place = known.get(labels.INSTANCE_TYPE, ""), known.get(labels.ZONE, "")
-    return pool, *place, known.get(labels.CAPACITY_TYPE, "")
 
 
 @dataclass(slots=True)

@@ -92,6 +92,8 @@ def _judge_evictions(
 Json = dict[str, Any]
 PRICE = "eks-node-viewer/instance-price"
 CAPACITY_TYPE = "karpenter.sh/capacity-type"
+# The whole of a node, where that is more than its instance.
+NODE_PRICE = "cost.dovetail.sh/node-hourly"
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,9 @@ class RunRecorder:
             return
         labels = node["metadata"].get("labels") or {}
         offered = _read_cpu((node.get("status") or {}).get("allocatable") or {})
-        self._nodes[name] = _Node(float(labels.get(PRICE, 0)), offered, labels.get(CAPACITY_TYPE) == "spot")
+        whole = (node["metadata"].get("annotations") or {}).get(NODE_PRICE)
+        price = float(labels.get(PRICE, 0) if whole is None else whole)
+        self._nodes[name] = _Node(price, offered, labels.get(CAPACITY_TYPE) == "spot")
 
     def _on_pod(self, event: StoreEvent) -> None:
         pod = event.new.obj

@@ -8,13 +8,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from dovetail.api.labels import CAPACITY_RESERVATION_ID, CAPACITY_TYPE, ZONE
 from dovetail.disruption.situation import Situation
 from dovetail.history.paid import PaidMeter, integrate_paid
 from dovetail.history.recording.reader import RecordedLook, RecordingGap
-from dovetail.scheduling.model.instance_types import InstanceType
+from dovetail.scheduling.model.instance_types import InstanceType, Offering
+from dovetail.scheduling.model.requirements import Requirements
 from dovetail.scheduling.model.snapshot import StateNode
 from support.builders import NOW, condition, node
 from support.disruption import LARGE, MEDIUM, SMALL, machine, scene, state
+from support.worlds import RESERVATION, Z1, instance_type
 
 MINUTE = timedelta(minutes=1)
 
@@ -70,6 +73,23 @@ def test_a_type_that_is_sold_no_more_keeps_its_price() -> None:
     bill = integrate_paid([*looks, looked(60, made("a", 0, of=MEDIUM), types=rest)])
     assert bill.dollars == pytest.approx(2.0)
     assert bill.unpriced_hours == 0.0
+
+
+@pytest.mark.spec("BL-1")
+@pytest.mark.parametrize("label", [CAPACITY_RESERVATION_ID, RESERVATION])
+def test_two_reservations_of_one_type_cost_what_each_costs(label: str) -> None:
+    deals = [
+        Offering(
+            requirements=Requirements.from_labels({ZONE: Z1, CAPACITY_TYPE: "reserved", label: name}),
+            price=price,
+            reservation_id=name,
+        )
+        for name, price in (("cr-1", 1.0), ("cr-2", 3.0))
+    ]
+    sold = instance_type("sold", 4, "16Gi", 110, offerings=deals)
+    nodes = [made(n, 0, of=sold, kind="reserved", labels={label: n}) for n in ("cr-1", "cr-2")]
+    bill = integrate_paid([looked(0, *nodes, types=(sold,)), looked(60, *nodes, types=(sold,))])
+    assert bill.dollars == pytest.approx(4.0)
 
 
 def test_hours_without_a_price_are_told() -> None:

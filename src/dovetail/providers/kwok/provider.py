@@ -140,6 +140,8 @@ class KwokCloud:
         capacity = {**requests, **chosen.capacity}
         allocatable = {**requests, **chosen.allocatable()}
         annotations = {**claim.annotations, labels.KWOK_NODE: "fake"}
+        if offering.parts is not None:
+            annotations[labels.NODE_PRICE] = repr(offering.price)
         node = Node(
             metadata=ObjectMeta(name=name, labels=known, annotations=annotations),
             spec=NodeSpec(provider_id=PREFIX + name, taints=(UNREGISTERED,)),
