@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 
+from dovetail.app.dashboard_watch import build_picture
 from dovetail.app.live_cluster import build_sight, see_cluster
 from dovetail.app.snapshot_file import encode_snapshot, read_snapshot
 from dovetail.app.solved_plan import solve_situation
@@ -17,9 +18,11 @@ from dovetail.controllers.provisioning import Provisioner
 from dovetail.disruption.situation import decide_plan
 from dovetail.play.scenario_run import play_scenario
 from dovetail.providers.factory import choose_provider
+from dovetail.runtime.recording_folder import read_recording
 from dovetail.sim.clock import run_virtual
 from dovetail.sim.scenario import ReplicaCurve, Scenario, ScenarioWorkload
 from dovetail.sim.transport import LocalTransport
+from dovetail.web import build_document, find_page
 from support.spend import LIMITS, SpendCluster
 
 # As many in every run; more with the variable, from a first one on. A seed gives the same story every time.
@@ -194,8 +197,17 @@ async def decide_everywhere(cluster: SpendCluster) -> dict[str, frozenset[str]]:
         path = Path(folder) / "snapshot.json"
         path.write_bytes(encode_snapshot(seen))
         kept = read_snapshot(str(path))
+    guard, picture = cluster.ours.spend, build_picture(seen, "here", live=True)
+    assert guard is not None
+    (line,) = picture.spend.lines
+    shown = find_page(picture, "spend")
+    assert shown is not None
     return {
         "controller": frozenset(plan.deferred),
+        "status of the limit": frozenset(guard.held_pods["development"]),
+        "dovetail spend": frozenset(line.held),
+        "dashboard": frozenset(row["pod"] for row in build_document(shown)["held"]),
+        "explain": frozenset(pod for pod, told in picture.sentences.items() if "a spend limit" in told),
         "plan --live": frozenset(decide_plan(seen.situation).deferred),
         "plan, quick": frozenset(solve_situation(seen.situation, True, lambda text: None).plan.deferred),
         "plan --snapshot": frozenset(decide_plan(kept.situation).deferred),
@@ -232,7 +244,7 @@ def test_whoever_is_asked_holds_the_same_pods(seed: int) -> None:
 
 
 @pytest.mark.spec("SL-11")
-def test_a_simulated_story_keeps_to_the_limits_that_are_in_it() -> None:
+def test_a_simulated_story_keeps_to_the_limits_that_are_in_it(tmp_path: Path) -> None:
     limit = {
         "apiVersion": "dovetail.sh/v1alpha1",
         "kind": "SpendLimit",
@@ -246,10 +258,14 @@ def test_a_simulated_story_keeps_to_the_limits_that_are_in_it() -> None:
             kind="Scenario",
             name=name,
             duration="10m",
+            settings={"RECORDING": f"file:{tmp_path / name}"},
             workloads=[ScenarioWorkload(name="web", cpu="900m", replicas=ReplicaCurve(value=20))],
             manifests=manifests,
         )
         found[name] = play_scenario(story)
+    # Whoever plans what the story ended with holds as many pods as it left pending.
+    *_, last = read_recording(str(tmp_path / "limited")).looks()
+    assert len(decide_plan(last.situation).deferred) == found["limited"].pods_waiting
     assert max(each.dollars for each in found["limited"].samples) <= 0.30 + DUST
     assert found["limited"].pods_waiting > 0 == found["free"].pods_waiting
     assert max(each.dollars for each in found["free"].samples) > 0.30

@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 from dovetail.sim.clock import run_virtual
+from dovetail.sim.kube.faults import ApiCall, Fault, NoFaults
+from support.helm import rendered
+from support.rbac import grants
 from support.spend import LIMITS, POOLS, SpendCluster
 from support.stage import sample
 
@@ -113,6 +116,13 @@ def test_a_selector_without_pools_and_a_limit_that_cannot_be_read_say_so() -> No
             await cluster.clock.sleep(70)
             assert condition(cluster.read_limit("nobody"), "Ready")[:2] == ("True", "NoPools")
             assert "NoPools" in list_events(cluster, "SpendLimit")
+            await cluster.clock.sleep(400)
+            told = [
+                each.get("deprecatedCount", 1)
+                for each in cluster.api.list("events.events.k8s.io", "default")
+                if each["reason"] == "NoPools" and each["regarding"]["name"] == "nobody"
+            ]
+            assert told == [1], "once, however long it stays so"
             status, reason, message = condition(cluster.read_limit("bad"), "Ready")
             assert (status, reason) == ("False", "Unreadable")
             assert "there is no time zone" in message
@@ -189,3 +199,46 @@ def test_a_new_status_of_a_limit_asks_no_node_again() -> None:
             await cluster.stop()
 
     run_virtual(main())
+
+
+class NotedCalls(NoFaults):
+    """Lets everything pass, and knows who was asked what about SpendLimits."""
+
+    def __init__(self) -> None:
+        self.calls: set[tuple[str, str]] = set()
+
+    def find_fault(self, call: ApiCall) -> Fault | None:
+        plural, _, group = call.resource.partition(".")
+        if group == "dovetail.sh" and plural == "spendlimits":
+            self.calls.add((call.verb, f"{plural}/{call.subresource}" if call.subresource else plural))
+        return super().find_fault(call)
+
+
+def list_granted(follow: bool) -> set[tuple[str, str]]:
+    """What the chart lets the controller do with SpendLimits."""
+    objects = rendered({"settings": {"clusterName": "test", "spendLimits": follow}})
+    granted = grants(objects, "karpenter", "kube-system")
+    return {(each.verb, each.resource) for each in granted if each.resource.startswith("spendlimits")}
+
+
+def test_what_the_chart_grants_for_spend_limits_is_what_the_controller_uses() -> None:
+    async def main() -> set[tuple[str, str]]:
+        cluster, noted = SpendCluster(), NotedCalls()
+        async with cluster.world.running():
+            cluster.create_class()
+            cluster.create_pool()
+            cluster.create_limit(hourly="0.20", monthly="900")
+            cluster.create_workload("web", 20)
+            cluster.world.server.faults = noted
+            cluster.start()
+            await cluster.clock.sleep(400)
+            assert cluster.read_limit()["status"]["heldPods"] > 0
+            await cluster.stop()
+        return noted.calls
+
+    used, granted = run_virtual(main()), list_granted(True)
+    assert used <= granted
+    assert {resource for _, resource in used} == {resource for _, resource in granted}
+    # One who may list and watch may read one of them, too, as in all of the chart's roles.
+    assert granted - used <= {("get", "spendlimits"), ("list", "spendlimits")}
+    assert list_granted(False) == set()

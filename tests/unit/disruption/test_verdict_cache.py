@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
 
+from dovetail.api.meta import ObjectMeta
 from dovetail.api.pod import Pod
+from dovetail.api.spend_limit import MonthSpend, SpendLimit, SpendLimitSpec, SpendLimitStatus
 from dovetail.disruption.candidates import (
     DisruptionClass,
     find_candidates,
@@ -17,7 +20,8 @@ from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.verdict_cache import VerdictCache
 from dovetail.runtime.worker_transfer import ParcelSender, serve_parcel
 from dovetail.scheduling.model.snapshot import StateNode
-from support.builders import owner, pod
+from dovetail.scheduling.spend_caps import build_caps
+from support.builders import NOW, owner, pod
 from support.disruption import machine, scene, seen_number, state
 
 RS = owner("ReplicaSet")
@@ -150,3 +154,23 @@ def test_what_was_said_of_a_node_goes_with_it() -> None:
         memory.find_verdict(after, each)
     held = {kept.state.node.name for kept in memory._kept.values() if kept.state.node}
     assert held == {"b", "full"}
+
+
+@pytest.mark.spec("SL-13")
+def test_what_spend_limits_say_asks_no_node_again() -> None:
+    """Limits only hold back: neither a new status of one nor other numbers make anybody forget a verdict."""
+    limit = SpendLimit(metadata=ObjectMeta(name="development"), spec=SpendLimitSpec(hourly="40", monthly="9"))
+    spent = replace(limit, status=SpendLimitStatus(held_pods=7, month=MonthSpend(of="2026-06", spent="3.1")))
+    full = replace(limit, status=SpendLimitStatus(month=MonthSpend(of="2026-06", spent="9.5")))
+    lower = replace(limit, spec=replace(limit.spec, hourly="1"))
+    before, memory = world(), VerdictCache()
+    for each in find_candidates(before, DisruptionClass.GRACEFUL)[0]:
+        memory.find_verdict(before, each)
+    asked = memory.asked
+    assert asked > 0
+    for one in (limit, spent, full, lower):
+        caps = build_caps((one,), (pool.nodepool for pool in before.snapshot.pools), NOW)
+        after = dataclasses.replace(before, spend_caps=caps)
+        for each in find_candidates(after, DisruptionClass.GRACEFUL)[0]:
+            memory.find_verdict(after, each)
+    assert memory.asked == asked
