@@ -80,3 +80,28 @@ def test_a_spend_limit_that_is_tried_is_kept(looks: list[RecordedLook]) -> None:
     assert len(held.unplaced) > len(free.unplaced) == 0
     off = Variation("off", settings={"SPEND_LIMITS": "false"}, manifests=(limit,))
     assert replay(looks, variation=off).dollars == pytest.approx(free.dollars, rel=1e-6)
+
+
+def test_a_commitment_that_is_tried_is_paid_and_pays(looks: list[RecordedLook]) -> None:
+    """A plan that is never used costs its dollars; of nodes that it pays for nothing is left to pay."""
+
+    def commit(hourly: str, discount: str = "50%", **spec: str) -> tuple[dict[str, object], ...]:
+        meta = {"apiVersion": "dovetail.sh/v1alpha1", "kind": "Commitment", "metadata": {"name": "tried"}}
+        whole = {"kind": "ComputePlan", "hourly": hourly, "discount": discount, **spec}
+        return ({**meta, "spec": whole},)
+
+    free = replay(looks)
+    hours = (looks[-1].at - looks[0].at).total_seconds() / 3600
+    elsewhere = commit("0.10", kind="FamilyPlan", family="nobody-sells-it")
+    lost = replay(looks, variation=Variation("lost", manifests=elsewhere))
+    assert lost.dollars == pytest.approx(free.dollars + 0.10 * hours, rel=1e-3)
+    ended = replay(looks, variation=Variation("ended", manifests=commit("9.00", ends="2020-01-01T00:00:00Z")))
+    assert ended.dollars == pytest.approx(free.dollars, rel=1e-6)
+    shown = Variation("shown", settings={"COMMITMENTS": "Show"}, manifests=commit("0.50"))
+    # Spot is never covered: shown, the plan is paid beside it; followed, nodes are bought that it pays for.
+    assert replay(looks, variation=shown).dollars == pytest.approx(free.dollars + 0.50 * hours, rel=1e-3)
+    followed = replay(looks, variation=Variation("followed", manifests=commit("0.50")))
+    assert followed.dollars == pytest.approx(0.50 * hours, rel=0.02)
+    assert followed.node_hours > 0
+    off = Variation("off", settings={"COMMITMENTS": "Off"}, manifests=commit("9.00"))
+    assert replay(looks, variation=off).dollars == pytest.approx(free.dollars, rel=1e-6)

@@ -17,7 +17,8 @@ from dovetail.api.meta import Record
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.disruption.situation import Situation
 from dovetail.history.recording.reader import RecordedLook, RecordingGap
-from dovetail.scheduling.bill import find_running_offering
+from dovetail.scheduling.bill import find_running_offering, find_usage
+from dovetail.scheduling.commitments import UsageKind
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.snapshot import Snapshot, StateNode
@@ -137,6 +138,12 @@ class RunningPrices:
                     else self._estimated.discard
                 )(key)
         return self._known[key]
+
+    def find_usage(self, pool: str, known: Mapping[str, str]) -> UsageKind | None:
+        """What commitments see of such a node; None if none of them could pay for it."""
+        kind = known.get(labels.INSTANCE_TYPE, "")
+        sold = find_running_offering(known, self._find_type(pool, kind))
+        return None if sold is None else find_usage(kind, sold, known)
 
     def is_estimated(self, pool: str, known: Mapping[str, str]) -> bool:
         """Whether the price of such a node stands for one that nobody knows."""

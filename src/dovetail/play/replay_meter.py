@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from math import fsum
 from typing import Any
 
 from dovetail.api import conditions, labels
+from dovetail.api.commitment import Commitment
 from dovetail.api.meta import Record
 from dovetail.disruption.situation import Situation
 from dovetail.history.paid import PaidHour, RunningPrices, add_hours
 from dovetail.history.supply import SpotPlace
 from dovetail.ports import Clock
+from dovetail.scheduling.commitment_terms import build_terms
+from dovetail.scheduling.commitments import Ledger
 from dovetail.sim.cluster.objects import parse_time
 from dovetail.sim.kube.store import ObjectStore, StoreEvent
 
@@ -129,11 +133,30 @@ class _MeteredNode:
         return self.known.get(labels.NODEPOOL, "")
 
 
+class _CommittedRate:
+    """What Commitments add to the list prices of nodes an hour: what is committed, less what they pay for."""
+
+    def __init__(self, commitments: Sequence[Commitment], since: datetime) -> None:
+        self._commitments = commitments
+        self._ledger = Ledger()
+        self.since, self.rate = since, 0.0
+
+    def apply_usage(self, nodes: Iterable[_MeteredNode], prices: RunningPrices, now: datetime) -> None:
+        """From now on these nodes run."""
+        terms = build_terms(self._commitments, now)
+        if terms != self._ledger.terms:
+            self._ledger = Ledger(terms)
+        kinds = (prices.find_usage(node.pool, node.known) for node in nodes)
+        usage = Counter(kind for kind in kinds if kind is not None)
+        self.rate = self._ledger.committed - self._ledger.apply_kinds(usage).saved
+
+
 class ReplayMeter:
     """Listens to every commit of the simulated API server, and counts as a recording is counted."""
 
-    def __init__(self, store: ObjectStore, clock: Clock) -> None:
+    def __init__(self, store: ObjectStore, clock: Clock, commitments: Sequence[Commitment] = ()) -> None:
         self._clock = clock
+        self._committed = _CommittedRate(commitments, clock.now()) if commitments else None
         self._prices = RunningPrices()
         self._began = self._watched = clock.now()
         self._nodes: dict[str, _MeteredNode] = {}
@@ -154,6 +177,7 @@ class ReplayMeter:
         self._known_places = places
         for node in self._nodes.values():
             node.take_price(node.known, self._prices)
+        self._apply_commitments()
 
     def _on_event(self, event: StoreEvent) -> None:
         if event.new.info.plural == "pods":
@@ -168,6 +192,7 @@ class ReplayMeter:
         found = {each["type"]: each for each in (claim.get("status") or {}).get("conditions") or ()}
         ended = event.type == "DELETED" or _is_true(found.get(conditions.INSTANCE_TERMINATING))
         about = claim["metadata"].get("labels") or {}
+        self._settle_commitments(now)
         if known is not None and ended:
             self._settle(self._nodes.pop(uid), now)
         elif (
@@ -176,6 +201,7 @@ class ReplayMeter:
             known.take_price(about, self._prices)
         elif known is None and not ended and _is_true(found.get(conditions.LAUNCHED)):
             self._nodes[uid] = _MeteredNode(about, self._prices, now)
+        self._apply_commitments()
 
     def _on_pod(self, event: StoreEvent) -> None:
         pod = event.new.obj
@@ -202,6 +228,7 @@ class ReplayMeter:
         now = self._clock.now()
         for node in self._nodes.values():
             self._settle(node, now)
+        self._settle_commitments(now)
         for began, hours in _split_hours(self._watched, now):
             self._hours.setdefault(began, [0.0, 0.0, 0.0])[2] += hours * 3600
         self._watched = now
@@ -217,6 +244,17 @@ class ReplayMeter:
                 place = SpotPlace(node.known.get(labels.INSTANCE_TYPE, ""), node.known.get(labels.ZONE, ""))
                 self._unknown_spot += 0.0 if place in self._known_places else hours
         node.since = now
+
+    def _settle_commitments(self, now: datetime) -> None:
+        """What is committed is paid whatever runs, and what it pays for is not paid again."""
+        if self._committed is not None:
+            for began, hours in _split_hours(self._committed.since, now):
+                self._hours.setdefault(began, [0.0, 0.0, 0.0])[0] += self._committed.rate * hours
+            self._committed.since = now
+
+    def _apply_commitments(self) -> None:
+        if self._committed is not None:
+            self._committed.apply_usage(self._nodes.values(), self._prices, self._clock.now())
 
     def list_unplaced(self) -> tuple[UnplacedPods, ...]:
         """Pods that went without ever having a place, or have waited for a while now, by workload."""

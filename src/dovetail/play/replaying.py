@@ -22,9 +22,11 @@ from datetime import datetime
 from random import Random
 from typing import Any, Literal
 
-from dovetail.api import crds
+from dovetail.api import codec, crds
+from dovetail.api.commitment import Commitment
 from dovetail.api.core import PodDisruptionBudget
 from dovetail.api.crds import find_provider_api
+from dovetail.api.meta import Object
 from dovetail.api.spend_limit import SpendLimit
 from dovetail.app.controller import Dovetail
 from dovetail.controllers.disruption import DisruptionController
@@ -60,6 +62,11 @@ __all__ = ["ReplayFacts", "ReplayRun", "Variation", "learn_facts"]
 Json = dict[str, Any]
 DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 # As rarely as nodes may speak that are not to be taken for lost after 50 seconds.
+# Our own kinds that a variation may bring, and the setting by which each is followed.
+OWN: dict[type[Object], tuple[str, str]] = {
+    SpendLimit: ("SPEND_LIMITS", "true"),
+    Commitment: ("COMMITMENTS", "Follow"),
+}
 HEARTBEAT = 40.0
 # As rarely as watches bear: each tells that nothing happened.
 BOOKMARKS = 60.0
@@ -202,12 +209,12 @@ class ReplayRun:
         world.server.bookmark_every = BOOKMARKS
         self.world = world
         self.spot = SpotReclaims(world, Random(f"{self._seed} of a replay"))
-        limited = any(each.get("kind") == SpendLimit.KIND.kind for each in variation.manifests)
-        own = (crds.build_own_manifest(SpendLimit),) if limited else ()
-        for definition in (*crds.build_manifests(variation.provider), *own):
+        kinds = {each.get("kind") for each in variation.manifests}
+        own = [kind for kind in OWN if kind.KIND.kind in kinds]
+        for definition in (*crds.build_manifests(variation.provider), *map(crds.build_own_manifest, own)):
             world.api.create(DEFINITIONS, definition)
-        # Limits that are tried are to be followed, unless the variation says otherwise.
-        followed = {"SPEND_LIMITS": "true"} if limited else {}
+        # What is tried is to be followed, unless the variation says otherwise.
+        followed = dict(OWN[kind] for kind in own)
         settings = read_settings(
             (),
             build_environment({**followed, **variation.settings}, variation.choices == "karpenter"),
@@ -231,7 +238,12 @@ class ReplayRun:
         self._pods = KeptPods(world.manager)
         world.manager.add(self._pods)
         self._api = InternalApi(world.server, "replay", world.manager.templates)
-        self._meter = ReplayMeter(world.server.store, clock)
+        committed = [
+            codec.convert(Commitment, each)
+            for each in variation.manifests
+            if each.get("kind") == Commitment.KIND.kind and settings.commitments != "Off"
+        ]
+        self._meter = ReplayMeter(world.server.store, clock, committed)
         self._started = StartedWorld(
             world,
             self._api,
