@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from dovetail.api import labels
+from dovetail.controllers.disruption_events import SECONDS
 from support.disruption import LARGE, SMALL, machine, pool
 from support.fleet import Fleet, light
 from support.world import CLAIMS, Scene, sample, virtual
@@ -297,3 +298,21 @@ async def test_a_whole_cluster_shrinks_and_then_rests() -> None:
         await scene.settle(1800)
         assert sorted(claim.name for claim in scene.claims()) == names
         assert all(not scene.has(CLAIMS, name) or not scene.claim_now(name).deleting for name in names)
+
+
+@virtual
+async def test_a_cluster_in_which_nothing_was_found_is_not_asked_again_until_it_changes() -> None:
+    def asked() -> float:
+        samples = [each for family in SECONDS.collect() for each in family.samples]
+        return sum(each.value for each in samples if each.name.endswith("_count"))
+
+    async with Scene().still() as scene:
+        fleet = Fleet(scene, types=[SMALL])
+        fleet.node("a", light("p", "a"), of=SMALL)  # a candidate, and there is nothing cheaper
+        await fleet.turn()
+        once = asked()
+        await fleet.turns(3)
+        assert asked() == once
+        fleet.node("b", of=SMALL)
+        await fleet.turn()
+        assert asked() > once

@@ -39,7 +39,8 @@ async def test_nodes_and_pods_are_added_up_where_they_are_alike() -> None:
         assert {about["managed"] for about, _ in cpu} == {"true"}
         assert sum(value for _, value in seen["karpenter_pods_state"]) == 4
         used = {a["resource_type"]: v for a, v in seen["karpenter_cluster_utilization_percent"]}
-        assert 0 < used["cpu"] <= 100
+        room = sum(each.status.allocatable["cpu"].nano for each in scene.nodes())
+        assert used["cpu"] == 100 * (12 * 10**9) / room  # exactly: nothing is added to what there is
         assert sample("karpenter_pods_bound_duration_seconds_count") >= 4
         assert sample("karpenter_pods_startup_duration_seconds_count") >= 4
 

@@ -181,11 +181,11 @@ def test_savings_of_an_on_demand_pool_ignore_spot() -> None:
     assert found.commands == []
 
 
-def test_nodes_that_are_no_candidates_count_in_the_disruption() -> None:
+def test_nodes_that_are_no_candidates_count_in_the_price_and_the_disruption() -> None:
     held = crowd("b", 4, marked=True)
     nobodys = StateNode(node=node("c", nodepool=""))
     world = scene(crowd("a", 1), held, nobodys, pools=[BALANCED])
-    assert compute_totals(world, going(world))["default"].disruption == 2.0 + 5.0
+    assert compute_totals(world, going(world)) == {"default": PoolTotals(8.0 + 8.0, 2.0 + 5.0)}
 
 
 def test_a_node_whose_deletion_would_not_pass_is_not_simulated() -> None:

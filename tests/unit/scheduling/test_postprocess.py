@@ -98,6 +98,22 @@ def test_many_pods_are_packed_for_their_own_sake() -> None:
     assert len(plan.new_nodes) <= len(schedule_pods(fleet().snapshot(*many)).new_nodes)
 
 
+@pytest.mark.parametrize("kind", ["pods", "moving", "virtual"])
+def test_pods_are_many_whatever_brought_them(kind: str) -> None:
+    """Fifty in all are few; one more, and the plan stays as it is without being asked for again."""
+    snapshot = fleet().snapshot(*jobs(6))
+    plan, asked = schedule_pods(snapshot), list[object]()
+
+    def tried(more: int) -> int:
+        others = tuple(pod(f"more-{i}", cpu="1m") for i in range(more))
+        seen = replace(snapshot, **{kind: (*getattr(snapshot, kind), *others)})
+        assert postprocess.split_large_nodes(seen, plan, asked.append) is plan
+        return len(asked)
+
+    assert tried(45) == 0
+    assert tried(44) == 1
+
+
 def test_a_plan_that_holds_up_only_if_everybody_sits_as_planned_is_not_preferred() -> None:
     """Of two nodes, the large pods need one each; small ones that come first would take that room."""
     snapshot = fleet().snapshot(

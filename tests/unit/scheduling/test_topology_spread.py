@@ -12,6 +12,7 @@ from dovetail.api import labels as names
 from dovetail.api.meta import LabelSelector, LabelSelectorTerm
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod, Toleration
+from dovetail.scheduling.sequential.scheduler import SequentialScheduler
 from support.builders import NOW, nodepool, pod, taint
 from support.worlds import Z1, Z2, Z3, World, assorted, node_affinity, running, spread
 
@@ -406,3 +407,23 @@ def test_capacity_types_even_out_as_pods_are_allowed_more() -> None:
     assert world.skew(KIND, app="web") == [3, 1]
     world.provision(*webs(5, spread(KIND), prefix="c"))
     assert world.skew(KIND, app="web") == [5, 4]
+
+
+def test_a_spread_is_one_whatever_the_order_in_which_its_pods_name_labels() -> None:
+    """Which nodes take part is part of the rule, and the order of a node selector is not."""
+    here = {names.ARCH: "amd64", names.OS: "linux"}
+    pods = [
+        pod(
+            f"web-{i}",
+            cpu="1",
+            labels={"app": "web"},
+            node_selector=dict(sorted(here.items(), reverse=bool(i % 2))),
+            topology_spread_constraints=(spread(names.ZONE),),
+        )
+        for i in range(4)
+    ]
+    run = SequentialScheduler(World(types=assorted()).snapshot(*pods))
+    shapes = [run.shapes.find_shape(each) for each in pods]
+    for shape in shapes:
+        run.topology.find_constraints(shape)
+    assert len(run.topology.groups) == 1
