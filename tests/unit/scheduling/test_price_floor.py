@@ -36,7 +36,7 @@ def test_a_floor_by_hard_rules_asks_for_no_wishes(wishes: int) -> None:
     """Wishes for a dear zone make a plan dearer, and not the floor under what nobody could do without."""
     dear = node_affinity(preferred=[(1, [(names.ZONE, "In", Z2)])])
     deals = [offering(Z1, "on-demand", 1.0), offering(Z2, "on-demand", 3.0)]
-    pods = [pod(f"p{i}", cpu="3", **({"affinity": dear} if i < wishes else {})) for i in range(2)]
+    pods = [pod(f"p{i}", cpu="3", affinity=dear if i < wishes else None) for i in range(2)]
     plan = solve(World(types=[instance_type("t", 4, offerings=deals)]).snapshot(*pods))
 
     assert plan.bound == pytest.approx(2.0)
