@@ -295,6 +295,23 @@ COST = Dashboard(
             ),
         ),
         Panel(
+            "Beside the instances: volumes, addresses and what you add, dollars an hour",
+            (("sum by (nodepool) (dovetail_nodepools_extras_cost)", "{{nodepool}}"),),
+            unit="currencyUSD",
+        ),
+        Panel(
+            "Spend limits: dollars an hour",
+            (
+                ("max by (limit, of) (dovetail_spend_dollars)", "{{limit}} {{of}}"),
+                ("max by (limit) (dovetail_spend_held_pods)", "{{limit}} held pods"),
+            ),
+        ),
+        Panel(
+            "Spend limits: dollars of the month",
+            (("max by (limit, of) (dovetail_spend_month_dollars)", "{{limit}} {{of}}"),),
+            unit="currencyUSD",
+        ),
+        Panel(
             "Commitments: used and lost, dollars an hour",
             (
                 ('sum by (commitment) (dovetail_commitment_dollars{of="used"})', "{{commitment}} used"),
