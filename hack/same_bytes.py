@@ -36,6 +36,7 @@ MAY_BE_NEW = (
     "dovetail_spend_",
     "dovetail_commitment_",
     "dovetail_bill_",
+    "dovetail_rule_price_",
 )
 # What the machine says of the process, which no seed decides.
 OF_THE_MACHINE = ("process_", "karpenter_build_info")

@@ -310,7 +310,7 @@ def _declare() -> None:
     clock = VirtualClock()
     gates = FeatureGates(node_overlay=True, static_capacity=True, capacity_buffer=True)
     transport = LocalTransport(ApiServer(clock, Random(0)))
-    everything = Settings(feature_gates=gates, spend_limits=True, commitments="Show")
+    everything = Settings(feature_gates=gates, spend_limits=True, commitments="Show", rule_prices="@weekly")
     made = Dovetail(everything, transport, clock=clock, chance=Random(0))
     NodeGauges(made.cluster, labels.AWS, clock)
     kinds: tuple[tuple[type[Object], tuple[str, ...]], ...] = (

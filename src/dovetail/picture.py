@@ -17,6 +17,7 @@ from dovetail.api.commitment import Commitment
 from dovetail.api.spend_limit import SpendLimit
 from dovetail.api.zoneshift import ZoneShift
 from dovetail.disruption.command import Command
+from dovetail.disruption.pricing_rules import RulePrice
 from dovetail.disruption.report import BlockedNodeReport, DisruptionReport
 from dovetail.history.ring import HistoryRing
 from dovetail.history.shadow import ShadowReport
@@ -38,6 +39,7 @@ __all__ = [
     "ChangedPodCount",
     "Moment",
     "Picture",
+    "PricedRules",
     "RememberedHistory",
     "ResourceLoad",
     "SeenShadow",
@@ -84,6 +86,24 @@ class SeenSpend:
     limits: tuple[SpendLimit, ...] = ()
     # By limit, what was spent of its month by when, as far as it was seen.
     points: Mapping[str, tuple[tuple[datetime, float], ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PricedRules:
+    """What rules cost, the dearest first, and as of when; `why` says why that is nothing, or not new."""
+
+    prices: tuple[RulePrice, ...] = ()
+    at: datetime | None = None
+    why: str = ""
+
+    @property
+    def held(self) -> Mapping[str, float]:
+        """Dollars an hour by node, of the dearest rule that holds it."""
+        found: dict[str, float] = {}
+        for price in self.prices:
+            for node, dollars in price.nodes.items():
+                found[node] = max(dollars, found.get(node, 0.0))
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +209,8 @@ class Picture:
     history: RememberedHistory = RememberedHistory()
     # What a change that somebody asked about would alter.
     change: ChangeDocument | None = None
+    # What its rules cost, where somebody asked.
+    rules: PricedRules = PricedRules()
     # What a shadow of the cluster found, where there is one.
     shadow: SeenShadow = SeenShadow()
     spend: SeenSpend = SeenSpend()

@@ -78,6 +78,8 @@ CORE: dict[str, tuple[str, Any]] = {
     "PLANNED_NODE_MAX_PODS": ("--planned-node-max-pods", 0),
     "PLANNER": ("--planner", "packed"),
     "PREFERENCE_POLICY": ("--preference-policy", "Respect"),
+    "RULE_PRICES": ("--rule-prices", ""),
+    "RULE_PRICES_FROM": ("--rule-prices-from", 1.0),
     "SCHEDULER_CONFIG": ("--scheduler-config", SchedulerConfig()),
     "SPEND_LIMITS": ("--spend-limits", False),
     "COMMITMENTS": ("--commitments", "Off"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import platform
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 from typing import Any
@@ -95,6 +95,8 @@ class ProcessOptions:
 
     authority: str = ""
     compute: Compute = inline
+    # For what is rare, may take long and nobody waits for.
+    aside: Compute = inline
     may_write: Callable[[], bool] = lambda: True
     # What this process is called as a leader.
     identity: str = ""
@@ -138,7 +140,7 @@ class Dovetail(ClusterContext):
         self.history = DecisionRecorder(settings, clock, process.identity)
         self.decision_log = self._build_decision_log(process)
         self.recording = self._build_recording(process)
-        self.parts = self._build_context(compute, class_kind)
+        self.parts = replace(self._build_context(compute, class_kind), aside=process.aside)
         self._seeing = ClusterView(
             self._capture_snapshot, compute, self.get_informer(core.ReplicaSet), self.parts.cache
         )

@@ -18,6 +18,7 @@ from dovetail.api.zoneshift import ZoneShift
 from dovetail.app.cluster_context import DISPENSABLE
 from dovetail.app.cluster_source import SeenCluster
 from dovetail.app.dashboard_history import HistoryFollower, SpendCurves
+from dovetail.app.dashboard_rules import RulePricer
 from dovetail.app.history_source import LeaderHistory
 from dovetail.app.live_cluster import OURS, LiveCluster, refresh_provider, take_situation
 from dovetail.app.solved_plan import (
@@ -170,8 +171,13 @@ class ClusterWatcher:
     """A live cluster: its caches, kept up to date, and a picture whenever they have changed."""
 
     def __init__(
-        self, cluster: LiveCluster, board: Dashboard, describe_change: DescribeChange | None = None
+        self,
+        cluster: LiveCluster,
+        board: Dashboard,
+        describe_change: DescribeChange | None = None,
+        rules: RulePricer | None = None,
     ) -> None:
+        self._rules = rules
         self._describe_change = describe_change
         self._cluster, self._board = cluster.connection.server, board
         self._sight = cluster.sight
@@ -306,6 +312,8 @@ class ClusterWatcher:
         problems = (*self._list_lasting_problems(), *dict.fromkeys(remarks))
         limits = tuple(self._sight.informers.get(SpendLimit, ()))
         seen = SeenCluster(situation, settings=self._sight.settings, spend_limits=limits)
+        if self._rules is not None:
+            self._rules.note_situation(situation)
         picture = await asyncio.to_thread(
             build_picture,
             seen,

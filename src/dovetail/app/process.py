@@ -14,7 +14,7 @@ from dovetail.app.leader_election import build_elector, work_while_leading
 from dovetail.app.published_settings import build_lease_annotations
 from dovetail.runtime import health
 from dovetail.runtime.clock import SystemClock
-from dovetail.runtime.compute import WorkerPool
+from dovetail.runtime.compute import PassingWorkers, WorkerPool
 from dovetail.runtime.history_server import HistoryServer
 from dovetail.runtime.kube import KubeClient
 from dovetail.runtime.kubeconfig import connect
@@ -44,7 +44,9 @@ async def run_controller(
         clock=clock,
         chance=chance,
         provider=provider,
-        process=ProcessOptions(connection.authority, workers, leading, identity, asyncio.to_thread),
+        process=ProcessOptions(
+            connection.authority, workers, PassingWorkers(), leading, identity, asyncio.to_thread
+        ),
     )
     servers = [
         await health.serve_app(

@@ -14,6 +14,7 @@ import typer
 
 from dovetail.app.cluster_source import ClusterSource
 from dovetail.app.dashboard_recording import RecordedCluster
+from dovetail.app.dashboard_rules import RulePricer
 from dovetail.app.dashboard_watch import (
     ClusterWatcher,
     DescribeChange,
@@ -32,6 +33,8 @@ from dovetail.cli.views.world_source import ChangeOption, DeleteOption
 from dovetail.errors import BadInput, Misconfigured
 from dovetail.picture import SeenShadow
 from dovetail.runtime import health, logs
+from dovetail.runtime.clock import SystemClock
+from dovetail.runtime.compute import PassingWorkers
 from dovetail.web import Dashboard, ShownCluster
 
 BindOption = Annotated[
@@ -123,7 +126,10 @@ async def _serve_snapshot(
     followed: ShadowFollower | None,
 ) -> None:
     seen = find_cluster(path, ClusterSource(), print_remark)
-    board = Dashboard(ShownCluster(Path(path).name, live=False), hosts, shadow=_find(followed))
+    rules = RulePricer(SystemClock(), PassingWorkers())
+    shown = ShownCluster(Path(path).name, live=False)
+    board = Dashboard(shown, hosts, shadow=_find(followed), rules=rules.find_prices)
+    rules.start(seen.situation, board.stream.announce_picture)
     picture = add_change(build_picture(seen, Path(path).name, live=False), seen, describe)
     if describe is not None and picture.change is None:
         raise BadInput(picture.problems[-1])
@@ -156,8 +162,11 @@ async def _serve_live(
 ) -> None:
     async with open_cluster(where) as cluster:
         shown = ShownCluster(cluster.name or cluster.connection.server.partition("://")[2])
-        board = Dashboard(shown, hosts, shadow=_find(followed))
-        await _serve_page(board, address, port, ClusterWatcher(cluster, board, describe), followed)
+        rules = RulePricer(SystemClock(), PassingWorkers())
+        board = Dashboard(shown, hosts, shadow=_find(followed), rules=rules.find_prices)
+        rules.start(None, board.stream.announce_picture)
+        watcher = ClusterWatcher(cluster, board, describe, rules)
+        await _serve_page(board, address, port, watcher, followed)
 
 
 async def _serve_page(

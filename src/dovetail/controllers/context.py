@@ -76,6 +76,8 @@ class ControllerContext:
     spend_limits: Cache[SpendLimit] | None = None
     # None while commitments are not counted.
     commitments: Cache[Commitment] | None = None
+    # Where work is done that nobody waits for, so that no decision waits behind it; None for `compute`.
+    aside: Compute | None = None
     # Keeps what decisions saw; None unless a recording is asked for.
     recording: SituationSink | None = None
 

@@ -50,6 +50,7 @@ from dovetail.controllers.observing.status import StatusDetail, StatusMetrics
 from dovetail.controllers.orchestration import DisruptionQueue
 from dovetail.controllers.ordering import NodeOrdering
 from dovetail.controllers.provisioning import Provisioner
+from dovetail.controllers.rule_prices import RulePricesController
 from dovetail.controllers.spend import SpendLimitController
 from dovetail.controllers.static import StaticDeprovisioning, StaticProvisioning
 from dovetail.disruption.policy import read_default_annotations
@@ -101,6 +102,7 @@ def build_controllers(parts: ControllerContext) -> ControllerSet:
     pods, statuses = _build_observers(p, provisioner)
     disruption = _build_disruption_loop(p, orchestration, gate, losses, records)
     spends, commitments = _build_spend_status(p), _build_commitment_status(p)
+    rule_prices = _build_rule_prices(p, disruption)
     controllers: tuple[Controller, ...] = (
         provisioner,
         _build_lifecycle(p, health),
@@ -126,6 +128,7 @@ def build_controllers(parts: ControllerContext) -> ControllerSet:
         *_build_feature_controllers(p),
         *spends,
         *commitments,
+        *rule_prices,
         *pods,
         prices,
         costs,
@@ -136,7 +139,7 @@ def build_controllers(parts: ControllerContext) -> ControllerSet:
         provisioner,
         disruption,
         (evictions, orchestration, collected),
-        (*pods, prices, *statuses, *spends, *commitments),
+        (*pods, prices, *statuses, *spends, *commitments, *rule_prices),
         claim_history,
     )
 
@@ -221,6 +224,15 @@ def _build_spend_status(p: ControllerContext) -> tuple[SpendLimitController, ...
 def _build_commitment_status(p: ControllerContext) -> tuple[CommitmentController, ...]:
     """Who writes the status of Commitments, where these are counted."""
     return () if p.commitments is None else (CommitmentController(p, p.commitments),)
+
+
+def _build_rule_prices(
+    p: ControllerContext, disruption: DisruptionController
+) -> tuple[RulePricesController, ...]:
+    """Who says what rules cost, where that is asked for."""
+    if not p.settings.rule_prices:
+        return ()
+    return (RulePricesController(p, disruption.take_situation),)
 
 
 def _build_provisioner(parts: ControllerContext) -> Provisioner:

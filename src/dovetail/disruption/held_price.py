@@ -18,7 +18,7 @@ from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.lifted_rules import lift_rule
 from dovetail.disruption.methods.consolidation import explain_unconsolidatable
 from dovetail.disruption.methods.emptiness import explain_not_empty
-from dovetail.disruption.priced_cluster import PricedCluster, PriceKind, RulePrice, sum_bill
+from dovetail.disruption.priced_cluster import PricedCluster, PriceKind, RulePrice, bound_bill, sum_bill
 from dovetail.disruption.rules import Rule, RuleKind
 from dovetail.disruption.settling import settle_disruption
 from dovetail.scheduling.bill import sum_prices
@@ -80,8 +80,11 @@ def _find_most(
     keys = eligible.keys()
     staying = {views.read_name(each) for each in snapshot.nodes if views.read_provider_id(each) not in keys}
     waiting = {pod.full_name for pod in (*snapshot.pods, *snapshot.moving)}
-    floor = compute_fleet_floor(snapshot, waiting, lifted.cache, staying)
-    proven = max(costs, sum_prices(eligible.values()) - floor)
+    if snapshot.commitments:
+        proven = sum_bill(snapshot) - bound_bill(snapshot, 0.0)
+    else:
+        floor = compute_fleet_floor(snapshot, waiting, lifted.cache, staying)
+        proven = max(costs, sum_prices(eligible.values()) - floor)
     own = sum_prices(freed)
     return proven if rule.kind in _OPENING or own < costs else min(own, proven)
 

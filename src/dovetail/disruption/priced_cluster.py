@@ -16,6 +16,7 @@ from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.rules import Rule, list_movable_pods
 from dovetail.disruption.settling import SettledCluster, build_planned_cluster, settle_disruption
 from dovetail.disruption.situation import Situation, decide_plan
+from dovetail.scheduling.commitments import Ledger
 from dovetail.scheduling.fleet_cost import bill_running_nodes
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.decision_cache import DecisionCache
@@ -23,7 +24,7 @@ from dovetail.scheduling.model.plan import Plan
 from dovetail.scheduling.model.snapshot import Snapshot, StateNode
 from dovetail.scheduling.solve import THOROUGH, Effort
 
-__all__ = ["PriceKind", "PricedCluster", "RulePrice", "sum_bill"]
+__all__ = ["PriceKind", "PricedCluster", "RulePrice", "bound_bill", "sum_bill"]
 
 # Less than half a cent an hour is printed as $0.00, and not listed.
 HALF_CENT = 0.005
@@ -131,5 +132,13 @@ def _unbind_pod(pod: Pod) -> Pod:
 
 
 def sum_bill(snapshot: Snapshot) -> float:
-    """What the nodes of a cluster cost an hour, by its bill."""
+    """What the nodes of a cluster cost an hour, by its bill: after what commitments have paid."""
     return bill_running_nodes(snapshot).total
+
+
+def bound_bill(snapshot: Snapshot, floor: float) -> float:
+    """What no bill can come to less than, of a fleet whose list prices add up to the floor at least.
+
+    Commitments may have paid for any node of it: then they alone are sure to be on the bill.
+    """
+    return Ledger(snapshot.commitments).committed if snapshot.commitments else floor

@@ -24,6 +24,7 @@ __all__ = [
     "PriceKind",
     "PricedCluster",
     "Rule",
+    "RuleKind",
     "RulePrice",
     "build_pairs",
     "find_rules",

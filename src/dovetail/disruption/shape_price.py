@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from dovetail.api.pod import Pod
 from dovetail.disruption.lifted_rules import lift_rule
-from dovetail.disruption.priced_cluster import PricedCluster, PriceKind, RulePrice, sum_bill
+from dovetail.disruption.priced_cluster import PricedCluster, PriceKind, RulePrice, bound_bill, sum_bill
 from dovetail.disruption.rules import Rule, RuleKind, find_workload
 from dovetail.disruption.settling import build_planned_cluster
 from dovetail.disruption.situation import Situation, decide_plan
@@ -43,7 +43,9 @@ def price_shape(cluster: PricedCluster, rule: Rule) -> RulePrice:
         and _is_accepted(cluster, cluster.placed.snapshot, plan)
     )
     costs = 0.0 if kept else max(0.0, with_rule - without)
-    floor = compute_price_floor(lifted.snapshot, cluster.cache) + sum_bill(cluster.placed.snapshot)
+    listed = compute_price_floor(lifted.snapshot, cluster.cache)
+    staying = 0.0 if lifted.snapshot.commitments else sum_bill(cluster.placed.snapshot)
+    floor = bound_bill(lifted.snapshot, listed + staying)
     most = max(costs, (without if kept else with_rule) - floor)
     more = _count_more_placed(cluster, rule)
     return RulePrice(

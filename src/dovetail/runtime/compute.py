@@ -15,12 +15,13 @@ from zlib import crc32
 from dovetail.errors import Retry
 from dovetail.runtime.worker_transfer import HEAD, Parcel, ParcelSender, as_frame
 
-__all__ = ["WorkerPool", "inline"]
+__all__ = ["PassingWorkers", "WorkerPool", "inline"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S")
 T = TypeVar("T")
+NICE = 10
 FEW = 256
 """So few items are not worth a second worker, which has to be told of the whole world first."""
 
@@ -75,6 +76,27 @@ class WorkerPool:
             lane.close()
 
 
+class PassingWorkers:
+    """A worker process for each piece of work, which ends with it and steps back for all others.
+
+    For what is rare and may take long: nothing else waits behind it, and no memory is held between.
+    """
+
+    async def __call__(self, work: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        lane = _Lane(NICE)
+        try:
+            result: R = await lane.run_work(work, args, kwargs)
+        finally:
+            lane.close()
+        return result
+
+    async def map_items(
+        self, work: Callable[[S, Sequence[T]], Sequence[R]], shared: S, items: Sequence[T]
+    ) -> list[R]:
+        """The work done for all the items, by one worker."""
+        return list(await self(work, shared, items))
+
+
 def _choose_worker(item: object, lanes: int) -> int:
     """Which worker an item goes to: the same as last time, who knows most about it.
 
@@ -90,12 +112,12 @@ class WorkerDied(Exception):
 class _Worker:
     """A child process at the other end of a socket."""
 
-    def __init__(self) -> None:
+    def __init__(self, nice: int) -> None:
         self._line, theirs = socket.socketpair()
         self._line.setblocking(False)
         # Not forked: that would copy the event loop's threads in an unknown state.
         program = (
-            f"import sys; sys.path[:] = {sys.path!r}; "
+            f"import os, sys; os.nice({nice}); sys.path[:] = {sys.path!r}; "
             "from dovetail.runtime.worker_transfer import answer_questions; "
             f"answer_questions({theirs.fileno()})"
         )
@@ -142,7 +164,8 @@ class _Worker:
 class _Lane:
     """One worker and what it has been told. Questions to it wait for one another."""
 
-    def __init__(self) -> None:
+    def __init__(self, nice: int = 0) -> None:
+        self._nice = nice
         self._worker: _Worker | None = None
         self._sender = ParcelSender()
         self._turn = asyncio.Lock()
@@ -175,7 +198,7 @@ class _Lane:
         if self._ended:
             raise Retry("computing: the workers were told to end")
         if self._worker is None:
-            self._worker, self._sender = _Worker(), ParcelSender()
+            self._worker, self._sender = _Worker(self._nice), ParcelSender()
         return self._worker
 
     def _drop_worker(self) -> None:

@@ -243,6 +243,16 @@ class Settings:
         "keep",
         "record names and label values as they are, or as hashes with a salt that nobody knows",
     )
+    rule_prices: str = _set(
+        value_kinds.one_of("@hourly", "@daily", "@weekly", "@monthly", blank=True),
+        "",
+        "how often what rules cost is worked out, beside decisions, for a metric and events; empty for never",
+    )
+    rule_prices_from: float = _set(
+        value_kinds.FRACTION,
+        "1.00",
+        "dollars an hour from which on a PodDisruptionBudget is told what it costs, with RULE_PRICES",
+    )
     scheduler_config: SchedulerConfig = _set(
         SCHEDULER_CONFIG, "", "the cluster's own scheduler defaults, as a YAML or JSON document"
     )

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from dovetail import __version__
 from dovetail.errors import BadInput
-from dovetail.picture import Picture, SeenShadow
+from dovetail.picture import Picture, PricedRules, SeenShadow
 from dovetail.web.page import WebPage, build_document
 from dovetail.web.render import PageFrame, RecordedTimes, render_inside, render_page, render_problem
 from dovetail.web.views import find_page, has_money
@@ -105,6 +105,8 @@ HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
     "Cache-Control": "no-store",
 }
+# The pages that tell what rules cost.
+RULED = ("rules", "disruption")
 NOTHING_YET = "The cluster is being looked at for the first time; this page comes by itself in a moment."
 
 
@@ -149,8 +151,10 @@ class Dashboard:
         hosts: Iterable[str] = (),
         recorded: RecordedPictures | None = None,
         shadow: Callable[[], SeenShadow] | None = None,
+        rules: Callable[[], PricedRules] | None = None,
     ) -> None:
         self._recorded = recorded
+        self._rules = rules
         self._shadow = shadow
         self._shown, self._hosts = shown, LOOPBACK | {host.lower() for host in hosts}
         self._picture: Picture | None = None
@@ -228,6 +232,8 @@ class Dashboard:
                 return _encode_json({"error": str(error)}, 400) if twin else _refuse(str(error))
         if picture is not None and self._shadow is not None and path == "shadow":
             picture = replace(picture, shadow=self._shadow())
+        if picture is not None and self._rules is not None and path in RULED:
+            picture = replace(picture, rules=self._rules())
         page = self._find_page(picture, path, asked)
         if twin:
             return self._answer_json(page, path)

@@ -21,6 +21,7 @@ MENU = (
     ("pods", "Pending pods"),
     ("plan", "Plan"),
     ("disruption", "Disruption"),
+    ("rules", "Rules"),
     ("pools", "NodePools"),
     ("shifts", "Zonal shifts"),
     ("spend", "Spend limits"),

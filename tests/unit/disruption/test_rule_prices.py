@@ -12,6 +12,7 @@ from dovetail.api import labels
 from dovetail.api.meta import LabelSelector
 from dovetail.api.nodepool import Budget, NodePool
 from dovetail.api.pod import Pod
+from dovetail.disruption.priced_cluster import sum_bill
 from dovetail.disruption.pricing_rules import (
     PricedCluster,
     PriceKind,
@@ -27,6 +28,7 @@ from dovetail.disruption.pricing_rules import (
 )
 from dovetail.disruption.situation import Situation
 from dovetail.errors import BadInput
+from dovetail.scheduling.commitment_terms import CommitmentTerms
 from dovetail.scheduling.model.snapshot import Snapshot
 from dovetail.scheduling.spend_caps import SpendCap
 from support.builders import NOW, nodepool, owner, pod, taint
@@ -460,3 +462,34 @@ def test_the_same_cluster_has_the_same_prices_whoever_asks_first() -> None:
     assert [each for rule in rules for each in price_rule(PricedCluster(situation), rule)] == price_rules(
         shared, rules
     )
+
+
+# ---------------------------------------------------------------- commitments
+
+
+@pytest.mark.spec("PR-6")
+def test_with_commitments_a_price_is_that_of_the_bill() -> None:
+    """An hour that is paid for already is not saved by taking its node away; what takes it over is."""
+    terms = CommitmentTerms(name="plan", kind="ComputePlan", hourly=4.0, units=4.0, discount=0.5)
+    plain = held_by_pdb().situation.snapshot
+    committed = replace(plain, commitments=(terms,))
+    free, paid = cluster(plain), cluster(committed)
+    # Both large nodes are 8 dollars each by the list; the plan pays for one of them.
+    assert sum_bill(plain) == pytest.approx(16.0)
+    assert sum_bill(committed) == pytest.approx(4.0 + 8.0)
+    rule = "pdb/default/pdb"
+    assert price(free, rule).costs_now == pytest.approx(7.0)
+    # Nodes of 9 dollars are left, of which the plan pays for 8: the bill falls from 12 dollars to 5.
+    made = price(paid, rule)
+    assert made.costs_now == pytest.approx(7.0)
+    assert made.at_most == pytest.approx(8.0), "what is committed stays on the bill"
+    both = replace(terms, hourly=8.0, units=8.0)
+    covered = price(cluster(replace(plain, commitments=(both,))), rule)
+    assert (covered.costs_now, covered.at_most) == (0.0, 0.0), "its hour is paid for"
+    shapes = waiting(*apart_pods(6))
+    rule = "deployment/default/api:anti-affinity"
+    assert price(shapes, rule).costs_now == pytest.approx(4.0)
+    six = replace(terms, hourly=3.0, units=3.0)
+    paid = cluster(replace(shapes.situation.snapshot, commitments=(six,)))
+    made = price(paid, rule)
+    assert max(made.costs_now, made.at_most) == pytest.approx(0.0)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from dovetail.errors import Refused, Retry
-from dovetail.runtime.compute import WorkerPool, inline
+from dovetail.runtime.compute import PassingWorkers, WorkerPool, inline
 from support.worker_tasks import be_stubborn, crash_once, refuse
 
 
@@ -109,3 +109,14 @@ def children(pid: int) -> set[int]:
 async def test_an_error_that_cannot_be_sent_is_told_in_words(workers: WorkerPool) -> None:
     with pytest.raises(RuntimeError, match="Stubborn"):
         await workers(be_stubborn)
+
+
+async def test_a_passing_worker_ends_with_its_work_and_steps_back_for_all_others() -> None:
+    workers = PassingWorkers()
+    first, second = await workers(os.getpid), await workers(os.getpid)
+    assert len({os.getpid(), first, second}) == 3
+    for over in (first, second):
+        with pytest.raises(ProcessLookupError):
+            os.kill(over, 0)
+    assert await workers(os.nice, 0) == min(19, os.nice(0) + 10)
+    assert await workers.map_items(operator.add, (1, 2), (3, 4)) == [1, 2, 3, 4]

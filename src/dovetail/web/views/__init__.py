@@ -15,6 +15,7 @@ from dovetail.web.views.overview import build_events_page, build_overview_page
 from dovetail.web.views.plan import build_plan_page
 from dovetail.web.views.pods import build_pod_page, build_pods_page
 from dovetail.web.views.pools import build_pool_page, build_pools_page
+from dovetail.web.views.rules import build_rules_page
 from dovetail.web.views.shadow import build_shadow_page
 from dovetail.web.views.shifts import build_shifts_page
 from dovetail.web.views.spend import build_spend_page
@@ -34,6 +35,7 @@ MENU: dict[str, Callable[[Picture], WebPage]] = {
     "pods": build_pods_page,
     "plan": build_plan_page,
     "disruption": build_disruption_page,
+    "rules": build_rules_page,
     "pools": build_pools_page,
     "shifts": build_shifts_page,
     "spend": build_spend_page,

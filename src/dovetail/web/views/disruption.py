@@ -37,7 +37,14 @@ COMMANDS = (
     ("payback", "Paid back in"),
 )
 MOVES = (("turn", "Turn"), ("pod", "Pod"), ("from", "From"), ("to", "To"))
-BLOCKED = (("node", "Node"), ("pool", "Pool"), ("price", "$/h"), ("reason", "Reason"), ("why", "Because"))
+BLOCKED = (
+    ("node", "Node"),
+    ("pool", "Pool"),
+    ("price", "$/h"),
+    ("held", "Held: $/h"),
+    ("reason", "Reason"),
+    ("why", "Because"),
+)
 
 
 def build_disruption_page(picture: Picture) -> WebPage:
@@ -125,8 +132,13 @@ def _build_moves(numbered: list[tuple[int, Command]]) -> tuple[tuple[Cell, ...],
     return tuple(rows)
 
 
+def _build_held(dollars: float | None) -> Cell:
+    """What a rule that blocks the node costs with it; nothing where none does, or it is not known yet."""
+    return Cell(None, "–", "number", "quiet") if dollars is None else price_cell(dollars)
+
+
 def _build_blocked(picture: Picture) -> WebTable:
-    rows = []
+    rows, held = [], picture.rules.held
     for each in picture.survey.blocked_nodes:
         tone: Tone = "warn" if each.drifted else ""
         rows.append(
@@ -134,6 +146,7 @@ def _build_blocked(picture: Picture) -> WebTable:
                 Cell(each.name, picture.shorten_name(each.name), link=link_node(each.name)),
                 text_cell(each.pool or None),
                 price_cell(each.price or None),
+                _build_held(held.get(each.name)),
                 word_cell(str(each.main.blocked_reason), tone),
                 prose_cell(each.main.why),
             )
