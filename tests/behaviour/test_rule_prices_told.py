@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace as swap
-from datetime import timedelta
 from random import Random
 from typing import Any
 
@@ -22,11 +21,12 @@ from support.https_apiserver import DEFINITIONS
 from support.stage import sample
 
 Json = dict[str, Any]
-WEEK = timedelta(days=7)
+# How long prices take to be worked out here.
+SLOW = 900.0
 
 
 class SlowCompute:
-    """Work that takes a simulated hour, as on a machine that has better things to do."""
+    """Work that takes a simulated quarter of an hour, as on a machine that has better things to do."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self.clock = clock
@@ -34,7 +34,7 @@ class SlowCompute:
 
     async def __call__(self, work: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         self.asked += 1
-        await self.clock.sleep(3600)
+        await self.clock.sleep(SLOW)
         return work(*args, **kwargs)
 
     async def map_items(self, work: Callable[..., Any], shared: Any, items: Any) -> list[Any]:
@@ -63,7 +63,8 @@ class PricedWorld:
     def create_objects(self) -> None:
         self.api.create("kwoknodeclasses.karpenter.kwok.sh", {"metadata": {"name": "default"}, "spec": {}})
         reference = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"}
-        wanted = [{"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}]
+        labels = {"kubernetes.io/os": "linux", "karpenter.sh/capacity-type": "on-demand"}
+        wanted = [{"key": key, "operator": "In", "values": [value]} for key, value in labels.items()]
         template = {"spec": {"nodeClassRef": reference, "requirements": wanted, "expireAfter": "Never"}}
         disruption = {"consolidateAfter": "10s", "budgets": [{"nodes": "100%"}]}
         pool = {"metadata": {"name": "general"}, "spec": {"template": template, "disruption": disruption}}
@@ -90,7 +91,7 @@ class PricedWorld:
     def count_nodes(self) -> int:
         return len(self.api.list("nodes"))
 
-    def read_metric(self) -> float | None:
+    def read_metric(self) -> float:
         self.ours._report_gauges()
         return sample("dovetail_rule_price_dollars", kind="held")
 
@@ -107,40 +108,40 @@ async def play(world: PricedWorld, story: Callable[[PricedWorld], Any]) -> None:
         await running
 
 
-def seconds_to_sunday(clock: VirtualClock) -> float:
+def seconds_to_next_hour(clock: VirtualClock) -> float:
     now = clock.now()
-    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    return (midnight + timedelta(days=7 - now.isoweekday() % 7) - now).total_seconds()
+    return 3600.0 - (now.minute * 60 + now.second + now.microsecond / 1e6)
 
 
-def test_a_dear_budget_is_told_what_it_costs_once_a_week_and_decisions_go_on_meanwhile() -> None:
+def test_a_dear_budget_is_told_what_it_costs_once_an_hour_and_decisions_go_on_meanwhile() -> None:
     async def story(world: PricedWorld) -> None:
-        assert (world.read_metric(), world.list_notes()) == (None, [])
-        await world.clock.sleep(seconds_to_sunday(world.clock) + 60)
+        assert (world.read_metric(), world.list_notes()) == (0.0, [])
+        await world.clock.sleep(seconds_to_next_hour(world.clock) + 60)
         assert world.compute.asked == 1
-        assert world.read_metric() is None, "it is being worked out"
+        assert world.read_metric() == 0.0, "it is being worked out"
         nodes = world.count_nodes()
         world.create_app("urgent", "60")
         await world.clock.sleep(120)
         assert world.count_nodes() == nodes + 1, "a node is bought while prices are worked out"
         world.api.delete("deployments.apps", "urgent", "default")
-        await world.clock.sleep(3600)
+        await world.clock.sleep(SLOW)
         found = world.read_metric()
-        assert found is not None
         assert found > 0.1
         (note,) = world.list_notes()
         assert note.startswith(f"It costs ${found:.2f} an hour (")
         assert "one node stays that one cheaper would replace; 1 pod would move" in note
-        await world.clock.sleep(86400)
+        await world.clock.sleep(seconds_to_next_hour(world.clock) - 60)
         assert world.compute.asked == 1
+        await world.clock.sleep(120)
+        assert world.compute.asked == 2
 
-    run_virtual(play(PricedWorld(RULE_PRICES="@weekly", RULE_PRICES_FROM="0.10"), story))
+    run_virtual(play(PricedWorld(RULE_PRICES="@hourly", RULE_PRICES_FROM="0.10"), story))
 
 
-@pytest.mark.parametrize("settings", [{}, {"RULE_PRICES": "@weekly", "RULE_PRICES_FROM": "100"}])
+@pytest.mark.parametrize("settings", [{}, {"RULE_PRICES": "@hourly", "RULE_PRICES_FROM": "100"}])
 def test_nothing_is_told_of_what_is_not_asked_for_or_not_dear(settings: dict[str, str]) -> None:
     async def story(world: PricedWorld) -> None:
-        await world.clock.sleep(seconds_to_sunday(world.clock) + 4000)
+        await world.clock.sleep(seconds_to_next_hour(world.clock) + SLOW + 60)
         assert world.compute.asked == (1 if settings else 0)
         assert world.list_notes() == []
 
