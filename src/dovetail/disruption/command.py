@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from dovetail.api import reasons
 from dovetail.disruption.candidates import Candidate
 from dovetail.scheduling.bill import sum_prices
+from dovetail.scheduling.model.decision_cache import SentOnce
 from dovetail.scheduling.model.plan import Plan, PlannedNode
 
 __all__ = ["Command", "ConsolidationVerdict", "Method"]
@@ -104,11 +105,15 @@ OVERLAP_HOURS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class ConsolidationVerdict:
+class ConsolidationVerdict(SentOnce):
     """What came of looking at some candidates: a command, or why there is none."""
 
     command: Command | None = None
     why: str = ""
+
+    def __reduce__(self) -> tuple[type[ConsolidationVerdict], tuple[Command | None, str]]:
+        # Thousands of them come from a worker at once; this is the shortest way to send one.
+        return ConsolidationVerdict, (self.command, self.why)
 
     def with_candidate(self, candidate: Candidate) -> ConsolidationVerdict:
         """The verdict, which left out what it is about."""

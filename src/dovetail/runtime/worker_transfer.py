@@ -2,7 +2,8 @@
 
 Between two questions to a worker hardly any node changes. The parts of a snapshot that are large and shared
 (nodes with their pods, catalogues, volumes) are sent once and given a number; afterwards both sides say the
-number. Answers come back the same way, so that a node in an answer is the very node that was asked about.
+number. Answers come back the same way, so that a node in an answer is the very node that was asked about;
+and an answer that a worker gives again is named as well.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any, BinaryIO, cast
 
 from dovetail.api.core import PodDisruptionBudget
 from dovetail.api.pod import Pod, PodSpec
-from dovetail.scheduling.model.decision_cache import DecisionCache
+from dovetail.scheduling.model.decision_cache import DecisionCache, SentOnce
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.snapshot import SnapshotPool, StateNode, Storage
 
@@ -29,7 +30,7 @@ BATCH = 200
 KEPT, SPECS_KEPT = 8, 5_000
 """A part that this many questions did not speak of is forgotten on both sides."""
 OWN_CACHE = -1
-"""The number of the cache that each side has for itself."""
+"""The number of the cache that each side has for itself; below it are those of answers."""
 PARTS = (StateNode, PodSpec, Storage)
 LISTED = (InstanceType, SnapshotPool, PodDisruptionBudget, Pod)
 
@@ -81,6 +82,21 @@ def _pack_value(value: object, number: Callable[[object], int | None]) -> bytes:
     return file.getvalue()
 
 
+class _AnswerPacker(pickle.Pickler):
+    """Names the parts of a question, and answers that were given before."""
+
+    def __init__(self, file: io.BytesIO, answers: Callable[[object], int] | None) -> None:
+        super().__init__(file, pickle.HIGHEST_PROTOCOL)
+        self._answers = answers
+
+    def persistent_id(self, value: object) -> int | None:
+        if type(value) is DecisionCache:
+            return OWN_CACHE
+        if self._answers is not None and isinstance(value, SentOnce):
+            return self._answers(value)
+        return _NUMBERS.get(id(value)) if _is_part(value) else None
+
+
 class ParcelSender:
     """This side of one worker: what it has been sent, under which numbers."""
 
@@ -112,7 +128,13 @@ class ParcelSender:
         rest = _pack_value(batch, number)
         return _pack_value(specs, lambda part: None), rest
 
-    def unpack(self, body: bytes) -> Any:
+    def unpack(self, packed: bytes) -> Any:
+        """The answer; what it brings that is new is kept, since it will be named from now on."""
+        forgotten, new, body = pickle.loads(packed)
+        for number in forgotten:
+            del self._held[number]
+        for number, part in _Unpacker(new, self._held).load() if new else ():
+            self._held[number] = part
         return _Unpacker(body, self._held).load()
 
     def _number_part(self, part: object, new: list[tuple[int, object]]) -> int:
@@ -143,6 +165,48 @@ _HELD: dict[int, object] = {OWN_CACHE: DecisionCache()}
 _NUMBERS: dict[int, int] = {}
 
 
+class _GivenAnswers:
+    """The answers that the sender knows, under which numbers, and which round spoke of each last."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[int, object]] = {}
+        self._spoken_of: dict[int, int] = {}
+        self._next = OWN_CACHE - 1
+        self._round = 0
+
+    def pack(self, answer: object) -> bytes:
+        self._round += 1
+        new: list[tuple[int, object]] = []
+
+        def number(value: object) -> int:
+            known = self._known.get(id(value))
+            if known is None:
+                known = self._known[id(value)] = self._next, value
+                self._next -= 1
+                new.append(known)
+            self._spoken_of[id(value)] = self._round
+            return known[0]
+
+        body = _pack_answer(answer, number)
+        parts = _pack_answer(new, None) if new else b""
+        return pickle.dumps((self._forget_old(), parts, body))
+
+    def _forget_old(self) -> tuple[int, ...]:
+        old = [key for key, spoken in self._spoken_of.items() if self._round - spoken >= KEPT]
+        for key in old:
+            del self._spoken_of[key]
+        return tuple(self._known.pop(key)[0] for key in old)
+
+
+_GIVEN = _GivenAnswers()
+
+
+def _pack_answer(value: object, answers: Callable[[object], int] | None) -> bytes:
+    file = io.BytesIO()
+    _AnswerPacker(file, answers).dump(value)
+    return file.getvalue()
+
+
 def serve_parcel(parcel: Parcel) -> bytes:
     """Take in what is new, forget what is old, do what is asked and pack the answer."""
     for batch in parcel.parts:
@@ -154,7 +218,7 @@ def serve_parcel(parcel: Parcel) -> bytes:
     if not parcel.body:
         return b""
     work, args, kwargs = _Unpacker(parcel.body, _HELD).load()
-    return _pack_value(work(*args, **kwargs), lambda part: _NUMBERS.get(id(part)))
+    return _GIVEN.pack(work(*args, **kwargs))
 
 
 HEAD = 8

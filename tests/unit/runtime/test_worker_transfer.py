@@ -57,3 +57,34 @@ def test_what_was_sent_once_is_only_named_afterwards() -> None:
     assert b"kwok://n1" not in b"".join(part for parcel in parcels for part in parcel.parts)
     changed = [serve_parcel(parcel) for parcel in parcels]
     assert sender.unpack(changed[-1]).snapshot.nodes[0].marked
+
+
+GIVEN = [ConsolidationVerdict(why=f"reason {i}") for i in range(3)]
+
+
+def give(numbers: Sequence[int]) -> list[ConsolidationVerdict]:
+    return [GIVEN[i] for i in numbers]
+
+
+def test_an_answer_that_was_given_is_only_named_afterwards_and_forgotten_in_time() -> None:
+    sender = ParcelSender()
+
+    def ask(*numbers: int) -> tuple[bytes, list[ConsolidationVerdict]]:
+        (parcel,) = sender.pack((give, (numbers,), {}))
+        packed = serve_parcel(parcel)
+        return packed, sender.unpack(packed)
+
+    packed, first = ask(0, 1, 0)
+    assert [each.why for each in first] == ["reason 0", "reason 1", "reason 0"]
+    assert b"reason 1" in packed
+    packed, second = ask(1, 2)
+    assert second[0] is first[1], "the very same on this side too"
+    assert second[1].why == "reason 2"
+    assert b"reason 1" not in packed
+    held = len(sender._held)
+    for _ in range(10):
+        ask(1)
+    assert len(sender._held) == held - 2, "what nobody spoke of for long is kept on neither side"
+    packed, third = ask(0)
+    assert third[0].why == "reason 0"
+    assert b"reason 0" in packed

@@ -10,9 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-__all__ = ["DecisionCache", "IdentityCache"]
+__all__ = ["DecisionCache", "IdentityCache", "SentOnce"]
 
 T = TypeVar("T")
+
+
+class SentOnce:
+    """An answer that a worker gives again and again as the very same object: it is sent once, then named."""
+
+    __slots__ = ()
 
 
 class IdentityCache(Generic[T]):
