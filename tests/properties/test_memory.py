@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from dovetail.disruption.candidates import (
 from dovetail.disruption.command import ConsolidationVerdict
 from dovetail.disruption.inputs import DisruptionInput
 from dovetail.disruption.verdict_cache import VerdictCache
+from dovetail.scheduling.model.decision_cache import DecisionCache
 from support.sweeps import changed, random_world
 
 STEPS = 6
@@ -38,9 +40,9 @@ def told(verdict: ConsolidationVerdict) -> str:
 @settings(max_examples=250, deadline=None)
 @given(st.integers(0, 2**32))
 def test_a_memory_says_what_a_fresh_look_would(seed: int) -> None:
-    world, chance, memory = random_world(seed, most=30), Random(seed), VerdictCache()
+    world, chance, memory, cache = random_world(seed, most=30), Random(seed), VerdictCache(), DecisionCache()
     for _ in range(STEPS):
-        assert swept(memory, world) == swept(VerdictCache(), world)
+        assert swept(memory, replace(world, cache=cache)) == swept(VerdictCache(), world)
         world = changed(world, chance)
 
 

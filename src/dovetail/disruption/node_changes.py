@@ -19,10 +19,7 @@ from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.snapshot import StateNode
 from dovetail.scheduling.sequential.nodes import ExistingNode
 from dovetail.scheduling.topology.group import TopologyGroup
-from dovetail.scheduling.topology.tracker import (
-    TopologyFactsCache,
-    build_group_key,
-)
+from dovetail.scheduling.topology.tracker import PresentPod, TopologyFactsCache
 
 __all__ = [
     "AskedGroup",
@@ -47,22 +44,30 @@ class CachedVerdict:
     """A verdict and all it depends on.
 
     `used` are the nodes that were to take pods, with how much; `reach` says how far in the order each kind
-    of pod looked, None if past all nodes. Without `kinds`, free capacity alone decided it.
+    of pod looked, None if past all nodes; `rules` are numbers of rules that bound them. Without `kinds`, free
+    capacity alone decided it.
     """
 
     state: StateNode
     pods: tuple[Pod, ...]
     verdict: ConsolidationVerdict
+    brief: ConsolidationVerdict
     used: Mapping[str, PodSize]
     reach: Mapping[PodSize, NodePosition | None]
-    rules: tuple[AskedGroup, ...]
+    rules: frozenset[int]
     kinds: tuple[Pod, ...]
 
 
 class NodeChanges:
     """Some nodes were one thing and are another now; of `aged` ones, only their age says otherwise."""
 
-    def __init__(self, inputs: DisruptionInput, pairs: Iterable[StatePair], aged: AbstractSet[str]) -> None:
+    def __init__(
+        self,
+        inputs: DisruptionInput,
+        pairs: Iterable[StatePair],
+        aged: AbstractSet[str],
+        rules: Mapping[int, AskedGroup],
+    ) -> None:
         self._base = inputs.base_state
         self._other: set[str] = set()
         self._fuller: dict[str, ExistingNode] = {}
@@ -72,8 +77,7 @@ class NodeChanges:
         # How many nodes are news to others.
         self.size = sum(self._record_pair(pair, aged) for pair in pairs)
         self._order = [(not views.is_initialized(s), views.read_name(s)) for s in self._base.states]
-        self._known: dict[tuple[object, ...], bool] = {}
-        self._able: dict[PodSize, int] = {}
+        self._recounted_rules = self._find_recounted_rules(rules)
         self._inverse_groups = list(self._list_changed_inverse_groups())
 
     def _record_pair(self, pair: StatePair, aged: AbstractSet[str]) -> bool:
@@ -103,15 +107,23 @@ class NodeChanges:
             self._now |= 1 << place
         return True
 
-    def affects_verdict(self, kept: CachedVerdict) -> bool:
+    def drop_affected(self, kept: Mapping[str, CachedVerdict]) -> dict[str, CachedVerdict]:
+        """The verdicts that still hold."""
+        # Room that was made matters to those who have a pod for it.
+        sizes = frozenset[PodSize]().union(*(each.reach for each in kept.values())) if self._now else ()
+        able = {size: self._now & ~self._base.find_full_nodes(dict(size)) for size in sizes}
+        able = {size: nodes for size, nodes in able.items() if nodes}
+        return {key: each for key, each in kept.items() if not self._affects_verdict(each, able)}
+
+    def _affects_verdict(self, kept: CachedVerdict, able: Mapping[PodSize, int]) -> bool:
         if not kept.kinds and (self._fuller or self._other):
             # Any node may have been the last with room for a pod; to reckon that again is quick.
             return True
         return bool(
-            not kept.used.keys().isdisjoint(self._other)
+            not self._recounted_rules.isdisjoint(kept.rules)
+            or not kept.used.keys().isdisjoint(self._other)
             or any(_has_lost_room(node, kept.used) for node in self._fuller.values())
-            or (self._now and any(self._is_in_reach(wanted, place) for wanted, place in kept.reach.items()))
-            or any(self._counts_differ(rule) for rule in kept.rules)
+            or (not able.keys().isdisjoint(kept.reach) and self._is_in_reach(kept.reach, able))
             or any(
                 group.selects_pod(pod.namespace, pod.labels)
                 for group in self._inverse_groups
@@ -119,25 +131,39 @@ class NodeChanges:
             )
         )
 
-    def _is_in_reach(self, wanted: PodSize, place: NodePosition | None) -> bool:
-        """Whether one of the nodes has room for such a pod now, and would have been asked."""
-        able = self._able.get(wanted)
-        if able is None:
-            able = self._able[wanted] = self._now & ~self._base.find_full_nodes(dict(wanted))
-        if place is not None and able:
-            able &= (1 << bisect_left(self._order, place)) - 1
-        return bool(able)
+    def _is_in_reach(self, reach: Mapping[PodSize, NodePosition | None], able: Mapping[PodSize, int]) -> bool:
+        """Whether a node that has room for such a pod now would have been asked."""
+        for wanted, place in reach.items():
+            nodes = able.get(wanted, 0)
+            if place is not None and nodes:
+                nodes &= (1 << bisect_left(self._order, place)) - 1
+            if nodes:
+                return True
+        return False
 
-    def _counts_differ(self, rule: AskedGroup) -> bool:
-        if not self._recounted:
-            return False
-        identity = build_group_key(*rule)
-        known = self._known.get(identity)
-        if known is None:
-            share, group = self._base.topology.compute_share, rule[0]
-            known = any(share(group, old) != share(group, new) for old, new in self._recounted)
-            self._known[identity] = known
-        return known
+    def _find_recounted_rules(self, rules: Mapping[int, AskedGroup]) -> frozenset[int]:
+        """The rules that count something else on these nodes now."""
+        share = self._base.topology.compute_share
+        found: set[int] = set()
+        for old, new in self._recounted:
+            moved = self._list_moved_pods(old, new)
+            found.update(
+                number
+                for number, (group, _) in rules.items()
+                if (moved is None or group.inverse or _selects_any(group, moved))
+                and share(group, old) != share(group, new)
+            )
+        return frozenset(found)
+
+    def _list_moved_pods(self, old: StateNode | None, new: StateNode | None) -> list[PresentPod] | None:
+        """The pods that came or went; None where the node itself looks different."""
+        if old is None or new is None:
+            return None
+        before, now = (self._base.topology.facts.find_facts(each) for each in (old, new))
+        if before.node != now.node:
+            return None
+        gone = [pod for pod in before.present_pods if pod not in now.present_pods]
+        return gone + [pod for pod in now.present_pods if pod not in before.present_pods]
 
     def _list_changed_inverse_groups(self) -> Iterator[TopologyGroup]:
         """Rules of pods on these nodes that others must keep away from, old ones and new ones."""
@@ -158,6 +184,10 @@ def counts_the_same(cache: TopologyFactsCache, old: StateNode, new: StateNode) -
     return [pod.spec.affinity for pod in before.anti_affinity_pods] == [
         pod.spec.affinity for pod in now.anti_affinity_pods
     ]
+
+
+def _selects_any(group: TopologyGroup, pods: Iterable[PresentPod]) -> bool:
+    return any(group.selects_pod(namespace, labels) for _, namespace, labels in pods)
 
 
 def _are_both_active(old: StateNode, new: StateNode) -> bool:

@@ -306,7 +306,7 @@ class BalanceResult:
 
 def compute_totals(inputs: DisruptionInput, candidates: Sequence[Candidate]) -> dict[str, PoolTotals]:
     """Per pool with a candidate. Nodes that are no candidates count in the disruption on purpose."""
-    costs = {candidate.key: candidate.cost for candidate in candidates}
+    by_key = {candidate.key: candidate for candidate in candidates}
     prices: dict[str, float] = {}
     for candidate in candidates:
         prices[candidate.pool.name] = prices.get(candidate.pool.name, 0.0) + candidate.price
@@ -315,13 +315,27 @@ def compute_totals(inputs: DisruptionInput, candidates: Sequence[Candidate]) -> 
         pool = views.read_pool_name(state)
         if pool not in prices:
             continue
-        paid[pool] += _find_node_price(inputs, pool, state.claim.labels if state.claim else {})
-        disruption[pool] += costs.get(views.read_provider_id(state)) or compute_reschedule_cost(
+        mine, known = by_key.get(state.provider_id), state.claim.metadata.labels if state.claim else {}
+        if mine is not None and _is_priced_alike(known, mine.labels):
+            paid[pool] += mine.price
+        else:
+            paid[pool] += _find_node_price(inputs, pool, known)
+        disruption[pool] += (mine.cost if mine is not None else 0.0) or compute_reschedule_cost(
             pod
             for pod in state.pods
             if not predicates.owned_by_daemonset(pod) and not predicates.is_terminal(pod)
         )
     return {pool: PoolTotals(paid[pool] or sum_, disruption[pool]) for pool, sum_ in prices.items()}
+
+
+_PRICED_BY = (labels.INSTANCE_TYPE, labels.ZONE, labels.CAPACITY_TYPE)
+
+
+def _is_priced_alike(claimed: Mapping[str, str], labelled: Mapping[str, str]) -> bool:
+    """Whether a NodeClaim and its Node name the same offering; reservations are told apart by more."""
+    if claimed.get(labels.CAPACITY_TYPE) == labels.RESERVED:
+        return False
+    return all(claimed.get(key) == labelled.get(key) for key in _PRICED_BY)
 
 
 def _find_node_price(inputs: DisruptionInput, pool: str, known: Mapping[str, str]) -> float:

@@ -38,7 +38,7 @@ from dovetail.scheduling.model.snapshot import Snapshot, StateNode
 from dovetail.scheduling.sequential.nodes import ExistingNode
 from dovetail.scheduling.topology.tracker import build_group_key
 
-__all__ = ["UnchangedCheck", "VerdictCache", "recall_verdict"]
+__all__ = ["UnchangedCheck", "VerdictCache", "recall_brief", "recall_verdict"]
 
 # With more changes than one node in this many, finding out what still holds is not worth it.
 FEW = 10
@@ -63,7 +63,9 @@ class VerdictCache:
         # Candidates of whom the same pods move for as long as budgets ask for the same.
         self._lasting: set[str] = set()
         # What many verdicts have in common, so that each has it only once.
-        self._rules: dict[tuple[object, ...], AskedGroup] = {}
+        self._rules: dict[int, AskedGroup] = {}
+        self._numbers: dict[tuple[object, ...], int] = {}
+        self._next = 0
         self._sizes: dict[PodSize, PodSize] = {}
         self.asked = 0
 
@@ -71,12 +73,21 @@ class VerdictCache:
         """What there is to say about the candidate in this world."""
         if not inputs.snapshot.options.ignore_dra:
             return compute_consolidation(inputs, (candidate,), SINGLE)
+        return self._find_entry(inputs, candidate).verdict.with_candidate(candidate)
+
+    def find_brief(self, inputs: DisruptionInput, candidate: Candidate) -> ConsolidationVerdict:
+        """The same in brief, for another process: thousands at once."""
+        if not inputs.snapshot.options.ignore_dra:
+            return compute_consolidation(inputs, (candidate,), SINGLE).brief
+        return self._find_entry(inputs, candidate).brief
+
+    def _find_entry(self, inputs: DisruptionInput, candidate: Candidate) -> CachedVerdict:
         if inputs is not self._inputs:
             self._move_to_input(inputs)
         key = candidate.key
         kept = self._kept.get(key)
         if kept is not None and kept.state is candidate.state and key in self._lasting:
-            return kept.verdict.with_candidate(candidate)
+            return kept
         pods = list_moving_pods(inputs, (candidate,))
         (self._lasting.add if _is_lasting(candidate) else self._lasting.discard)(key)
         same = kept is not None and _has_same_pods(kept.pods, pods)
@@ -85,7 +96,7 @@ class VerdictCache:
         elif kept.state is not candidate.state:
             kept = dataclasses.replace(kept, state=candidate.state, pods=pods)
         self._kept[key] = kept
-        return kept.verdict.with_candidate(candidate)
+        return kept
 
     def _compute_entry(
         self, inputs: DisruptionInput, candidate: Candidate, pods: tuple[Pod, ...]
@@ -103,9 +114,9 @@ class VerdictCache:
             reach: dict[PodSize, NodePosition | None] = {
                 self._intern_size(compute_nano_requests(pod)): None for pod in unplaceable
             }
-            return CachedVerdict(candidate.state, pods, verdict, {}, reach, (), ())
+            return CachedVerdict(candidate.state, pods, verdict, verdict.brief, {}, reach, frozenset(), ())
         asked = {build_group_key(*rule): rule for what_if in simulations for rule in what_if.topology.asked}
-        rules = (self._rules.setdefault(identity, _strip_counts(rule)) for identity, rule in asked.items())
+        rules = frozenset(self._number_rule(identity, rule) for identity, rule in asked.items())
         kinds = {(id(pod.labels), pod.namespace): pod for pod in simulations[0].batch}
         # What holds up depends on all the room there was; else only on the room that was taken.
         given = _list_offered(simulations) if _checked_robustness(verdict) else _sum_taken(simulations)
@@ -114,9 +125,10 @@ class VerdictCache:
             candidate.state,
             pods,
             verdict,
+            verdict.brief,
             used,
             self._compute_reach(simulations),
-            tuple(rules),
+            rules,
             tuple(kinds.values()),
         )
 
@@ -131,6 +143,21 @@ class VerdictCache:
                 known = found.get(wanted, place)
                 found[wanted] = None if known is None or place is None else max(known, place)
         return found
+
+    def _number_rule(self, identity: tuple[object, ...], rule: AskedGroup) -> int:
+        known = self._numbers.get(identity)
+        if known is None:
+            known = self._numbers[identity] = self._next
+            self._rules[known] = _strip_counts(rule)
+            self._next += 1
+        return known
+
+    def _forget_rules(self) -> None:
+        """Let go of rules that no verdict depends on any more."""
+        used = frozenset[int]().union(*(kept.rules for kept in self._kept.values()))
+        if len(used) < len(self._rules):
+            self._rules = {number: rule for number, rule in self._rules.items() if number in used}
+            self._numbers = {name: number for name, number in self._numbers.items() if number in used}
 
     def _intern_size(self, wanted: Nano) -> PodSize:
         size = frozenset(wanted.items())
@@ -165,13 +192,13 @@ class VerdictCache:
         pairs = [(self._states.get(key), states.get(key)) for key in keys | aged]
         if not pairs:
             return
-        change = NodeChanges(inputs, pairs, aged)
+        change = NodeChanges(inputs, pairs, aged, self._rules)
         # What a pool may still buy depends on every node it has.
         if inputs.free_capacity.limited or change.size * FEW > len(states) + FEW:
             self._kept = {}
         else:
-            self._kept = {key: kept for key, kept in self._kept.items() if not change.affects_verdict(kept)}
-        self._rules = {build_group_key(*rule): rule for kept in self._kept.values() for rule in kept.rules}
+            self._kept = change.drop_affected(self._kept)
+        self._forget_rules()
         if len(self._sizes) > SIZES:
             self._sizes = {}
 
@@ -268,6 +295,11 @@ def _has_same_budgets(old: Snapshot, new: Snapshot) -> bool:
 def recall_verdict(inputs: DisruptionInput, candidate: Candidate) -> ConsolidationVerdict:
     """The verdict on one candidate, worked out only if it was not known or may have changed."""
     return inputs.cache.get_part(VerdictCache).find_verdict(inputs, candidate)
+
+
+def recall_brief(inputs: DisruptionInput, candidate: Candidate) -> ConsolidationVerdict:
+    """The same in brief."""
+    return inputs.cache.get_part(VerdictCache).find_brief(inputs, candidate)
 
 
 class UnchangedCheck:

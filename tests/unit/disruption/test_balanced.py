@@ -6,6 +6,7 @@ from math import inf
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dovetail.api import labels
 from dovetail.api.pod import Pod
@@ -17,7 +18,7 @@ from dovetail.disruption.policy import PoolTotals, can_approve, compute_score, c
 from dovetail.scheduling.model.snapshot import StateNode
 from support.builders import node, owner, pod
 from support.disruption import LARGE, SMALL, going, machine, names_of, pool, scene, state
-from support.worlds import Z1, instance_type, offering
+from support.worlds import RESERVATION, Z1, Z2, instance_type, offering
 
 BALANCED = pool(consolidation_policy="Balanced")
 RS = owner("ReplicaSet")
@@ -197,3 +198,28 @@ def test_a_node_whose_deletion_would_not_pass_is_not_simulated() -> None:
     assert (can_approve(found["a"], known), can_approve(found["b"], known)) == (False, True)
     assert can_approve(found["a"], {})
     assert policy.THRESHOLD == 0.5
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "paid"),
+    [
+        ("on-demand", {}, 1.0),
+        ("on-demand", {labels.INSTANCE_TYPE: "b"}, 8.0),
+        ("on-demand", {labels.ZONE: Z2}, 2.0),
+        ("on-demand", {labels.CAPACITY_TYPE: "spot"}, 4.0),
+        ("reserved", {RESERVATION: "r2"}, 0.5),
+    ],
+)
+def test_what_a_pool_pays_goes_by_the_labels_of_claims(kind: str, said: dict[str, str], paid: float) -> None:
+    sold = [offering(Z1, "on-demand", 1.0), offering(Z2, "on-demand", 2.0), offering(Z1, "spot", 4.0)]
+    reserved = [offering(Z1, "reserved", price, reservation=f"r{i}") for i, price in ((1, 0.25), (2, 0.5))]
+    types = [
+        instance_type("a", offerings=[*sold, *reserved]),
+        instance_type("b", offerings=[offering(Z1, "on-demand", 8.0)]),
+    ]
+    mine = {RESERVATION: "r1"} if kind == "reserved" else {}
+    each = crowd("a", 1, of=types[0], kind=kind, labels=mine)
+    assert each.claim is not None
+    claimed = replace(each.claim.metadata, labels={**each.claim.labels, **said})
+    world = scene(replace(each, claim=replace(each.claim, metadata=claimed)), pools=[BALANCED], types=types)
+    assert compute_totals(world, going(world))["default"].cost == paid

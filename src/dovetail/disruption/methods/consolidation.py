@@ -38,7 +38,7 @@ from dovetail.disruption.verdict import (
     keep_types,
     list_cheaper_types,
 )
-from dovetail.disruption.verdict_cache import recall_verdict
+from dovetail.disruption.verdict_cache import recall_brief, recall_verdict
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.instance_types import find_cheapest_offering
 from dovetail.scheduling.model.plan import PlannedNode
@@ -173,9 +173,7 @@ def _evaluate_state(inputs: DisruptionInput, state: StateNode | None) -> Consoli
         return ConsolidationVerdict(why="the node is set aside")
     found = evaluate_node(inputs, state, DisruptionClass.GRACEFUL)
     return (
-        recall_verdict(inputs, found).brief
-        if isinstance(found, Candidate)
-        else ConsolidationVerdict(why=found.why)
+        recall_brief(inputs, found) if isinstance(found, Candidate) else ConsolidationVerdict(why=found.why)
     )
 
 

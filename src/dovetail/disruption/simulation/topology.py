@@ -11,8 +11,8 @@ from itertools import chain
 from typing import Any
 
 from dovetail.api.pod import Toleration
+from dovetail.disruption.simulation.residents import ResidentIndex, ResidentKind
 from dovetail.scheduling.model.decision_cache import DecisionCache
-from dovetail.scheduling.model.label_selectors import matches_selector
 from dovetail.scheduling.model.pod_shapes import Numbering, SchedulingShape
 from dovetail.scheduling.model.snapshot import Snapshot, StateNode
 from dovetail.scheduling.topology.domains import TopologyDomains
@@ -155,33 +155,12 @@ class BaseTopology:
         found = ((state, self.facts.find_facts(state).node) for state in self.snapshot.nodes)
         return [(state, landmark) for state, landmark in found if landmark is not None]
 
-    @cached_property
-    def _residents(self) -> dict[tuple[str, int], list[TopologyNode]]:
-        """Where pods that rules cannot tell apart run: one entry per pod."""
-        found: dict[tuple[str, int], list[TopologyNode]] = {}
-        for state, landmark in self._landmarks:
-            for name, namespace, labels in self.facts.find_facts(state).present_pods:
-                if name not in self.batch:
-                    found.setdefault((namespace, self._labels.number_value(labels)), []).append(landmark)
-        return found
-
-    @cached_property
-    def _by_label(self) -> dict[tuple[str, str, str], list[tuple[str, int]]]:
-        """The residents that have a label, by namespace, key and value: most rules ask for a few."""
-        found: dict[tuple[str, str, str], list[tuple[str, int]]] = {}
-        for namespace, number in self._residents:
-            for key, value in self._labels.rows[number].items():
-                found.setdefault((namespace, key, value), []).append((namespace, number))
-        return found
-
-    def _list_countable_residents(self, group: TopologyGroup) -> Iterator[tuple[str, int]]:
-        """The residents that a rule might count."""
-        asked = group.selector.match_labels if group.selector is not None else {}
-        for key, value in asked.items():
-            for namespace in group.namespaces:
-                yield from self._by_label.get((namespace, key, value), ())
-            return
-        yield from self._residents
+    @property
+    def _residents(self) -> ResidentIndex:
+        """Where pods run, but for those that are placed anew."""
+        index = self.cache.get_part(ResidentIndex)
+        index.move_to(self.snapshot.nodes, self.batch, self.facts)
+        return index
 
     @cached_property
     def inverse(self) -> dict[Identity, tuple[TopologyGroup, TopologyCounts]]:
@@ -255,15 +234,15 @@ class BaseTopology:
         return found
 
     def _count_residents(self, group: TopologyGroup, into: TopologyCounts) -> None:
-        rows = self._labels.rows
-        for namespace, number in self._list_countable_residents(group):
-            if namespace in group.namespaces and matches_selector(group.selector, rows[number]):
-                for landmark in self._residents[namespace, number]:
+        residents = self._residents
+        for kind in _list_countable_kinds(residents, group):
+            if group.selects_pod(kind[0], residents.read_labels(kind)):
+                for landmark, pods in residents.list_nodes(kind):
                     domain = landmark.find_domain(group.key)
                     if domain is not None and group.filter.accepts_node(
                         landmark.taints, landmark.requirements
                     ):
-                        into.counted[domain] += 1
+                        into.counted[domain] += pods
 
     def compute_share(self, group: TopologyGroup, state: StateNode | None) -> NodeShare:
         """What one node adds to a rule."""
@@ -290,6 +269,16 @@ class BaseTopology:
     def _count_owners(self, group: TopologyGroup, state: StateNode) -> int:
         mine = build_group_key(group, None)
         return sum(identity == mine for identity, _ in self.list_inverse_groups(state))
+
+
+def _list_countable_kinds(residents: ResidentIndex, group: TopologyGroup) -> Iterator[ResidentKind]:
+    """The kinds of pods that a rule might count."""
+    asked = group.selector.match_labels if group.selector is not None else {}
+    for key, value in asked.items():
+        for namespace in group.namespaces:
+            yield from residents.list_with_label(namespace, key, value)
+        return
+    yield from residents.list_kinds()
 
 
 class WhatIfTopology(Topology):

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Literal
 
 from dovetail.api.bad_items import SetAside
+from dovetail.api.conditions import INSTANCE_TERMINATING, is_true
 from dovetail.api.core import (
     Node,
     PersistentVolume,
@@ -19,7 +21,7 @@ from dovetail.api.core import (
     Service,
     StorageClass,
 )
-from dovetail.api.labels import CORE, Flavour
+from dovetail.api.labels import CORE, INITIALIZED, REGISTERED, TRUE, Flavour
 from dovetail.api.meta import LabelSelector, Record
 from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
@@ -79,8 +81,11 @@ class SnapshotPool(Record, frozen=True):
         return self.nodepool.name
 
 
-class StateNode(Record, frozen=True):
-    """A Node and its NodeClaim seen as one thing, with the pods bound to it. Views are in nodes.py."""
+class StateNode(Record, frozen=True, dict=True, gc=True):
+    """A Node and its NodeClaim seen as one thing, with the pods bound to it. Views are in state_node.py.
+
+    What every pass asks of every node is worked out once for each.
+    """
 
     node: Node | None = None
     claim: NodeClaim | None = None
@@ -90,6 +95,39 @@ class StateNode(Record, frozen=True):
     nominated: bool = False
     # Most volumes per CSI driver, from the CSINode.
     volume_limits: Mapping[str, int] = {}
+
+    @cached_property
+    def source(self) -> Node | NodeClaim:
+        """Whose word counts for names, labels and taints."""
+        node, claim = self.node, self.claim
+        if node is not None and (claim is None or node.metadata.labels.get(REGISTERED) == TRUE):
+            return node
+        assert claim is not None, "a StateNode has a Node or a NodeClaim"
+        return claim
+
+    @cached_property
+    def provider_id(self) -> str:
+        """The machine's identity; that of a node nobody sold is its name."""
+        if self.node is not None and self.node.spec.provider_id:
+            return self.node.spec.provider_id
+        return self.claim.status.provider_id if self.claim else self.source.name
+
+    @cached_property
+    def initialized(self) -> bool:
+        if self.claim is None:
+            return True
+        return self.node is not None and self.node.metadata.labels.get(INITIALIZED) == TRUE
+
+    @cached_property
+    def deleting(self) -> bool:
+        """Whether it is on its way out. A managed node goes when its claim does."""
+        if self.marked:
+            return True
+        if self.claim is None:
+            return self.node is not None and self.node.deleting
+        if self.claim.metadata.deletion_timestamp is not None:
+            return True
+        return is_true(self.claim, INSTANCE_TERMINATING)
 
 
 class Storage(Record, frozen=True):

@@ -12,9 +12,8 @@ from datetime import datetime
 from dovetail.api import labels as names
 from dovetail.api.bad_items import reason_of
 from dovetail.api.conditions import DISRUPTION_REASON
-from dovetail.api.core import Node, Taint
+from dovetail.api.core import Taint
 from dovetail.api.meta import Amounts
-from dovetail.api.nodeclaim import NodeClaim
 from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
 from dovetail.api.taints import DISRUPTED, is_ephemeral, is_same_taint
@@ -56,31 +55,21 @@ def is_managed(state: StateNode) -> bool:
 
 
 def is_registered(state: StateNode) -> bool:
-    return state.claim is None or _has_label(state.node, names.REGISTERED)
+    if state.claim is None:
+        return True
+    return state.node is not None and state.node.metadata.labels.get(names.REGISTERED) == names.TRUE
 
 
 def is_initialized(state: StateNode) -> bool:
-    return state.claim is None or _has_label(state.node, names.INITIALIZED)
-
-
-def _has_label(node: Node | None, key: str) -> bool:
-    return node is not None and node.metadata.labels.get(key) == names.TRUE
-
-
-def _choose_source(state: StateNode) -> Node | NodeClaim:
-    """Whose word counts for names, labels and taints."""
-    if state.node is not None and is_registered(state):
-        return state.node
-    assert state.claim is not None, "a StateNode has a Node or a NodeClaim"
-    return state.claim
+    return state.initialized
 
 
 def read_name(state: StateNode) -> str:
-    return _choose_source(state).name
+    return state.source.metadata.name
 
 
 def read_labels(state: StateNode) -> Mapping[str, str]:
-    return _choose_source(state).labels
+    return state.source.metadata.labels
 
 
 def read_hostname(state: StateNode) -> str:
@@ -88,17 +77,15 @@ def read_hostname(state: StateNode) -> str:
 
 
 def read_pool_name(state: StateNode) -> str:
-    return _choose_source(state).metadata.labels.get(names.NODEPOOL, "")
+    return state.source.metadata.labels.get(names.NODEPOOL, "")
 
 
 def read_provider_id(state: StateNode) -> str:
-    if state.node is not None and state.node.spec.provider_id:
-        return state.node.spec.provider_id
-    return state.claim.status.provider_id if state.claim else read_name(state)
+    return state.provider_id
 
 
 def read_raw_taints(state: StateNode) -> tuple[Taint, ...]:
-    return _choose_source(state).spec.taints
+    return state.source.spec.taints
 
 
 def read_taints(state: StateNode) -> tuple[Taint, ...]:
@@ -150,17 +137,7 @@ def compute_available(state: StateNode) -> Nano:
 
 def is_deleting(state: StateNode) -> bool:
     """Whether it is on its way out. A managed node goes when its claim does."""
-    if state.marked:
-        return True
-    if state.claim is None:
-        return state.node is not None and state.node.deleting
-    if state.claim.metadata.deletion_timestamp is not None:
-        return True
-    # Asked of every node in every pass, so it is spelled out.
-    for each in state.claim.status.conditions:
-        if each.type == "InstanceTerminating":
-            return each.status == "True"
-    return False
+    return state.deleting
 
 
 def has_disruption_mark(state: StateNode) -> bool:

@@ -29,6 +29,7 @@ from dovetail.scheduling.topology.group import TopologyGroup, TopologyNodeFilter
 
 __all__ = [
     "NarrowedDomains",
+    "PresentPod",
     "Topology",
     "TopologyFacts",
     "TopologyFactsCache",
@@ -402,7 +403,7 @@ class _Residents:
     on: list[TopologyNode]
 
 
-Present = tuple[str, str, Mapping[str, str]]
+PresentPod = tuple[str, str, Mapping[str, str]]
 """A pod's full name, namespace and labels."""
 
 
@@ -433,7 +434,7 @@ class TopologyFacts:
         return tuple(found)
 
     @cached_property
-    def present_pods(self) -> tuple[Present, ...]:
+    def present_pods(self) -> tuple[PresentPod, ...]:
         """The pods of the node that count: neither finished nor on their way out."""
         state = self._state
         found = (pod for pod in state_node.list_running_pods(state.pods) if not pod.deleting)
