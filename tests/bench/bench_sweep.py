@@ -74,10 +74,10 @@ def _room(scene: DisruptionInput) -> DisruptionInput:
 
 
 STEPS = (
-    ("a whole sweep", 90.0, _arrived),
-    ("after a pod came", 2.0, _left),
-    ("after a pod left", 2.0, _room),
-    ("after room was made for most", 90.0, _room),
+    ("a whole sweep", 20.0, _arrived),
+    ("after a pod came", 0.5, _left),
+    ("after a pod left", 0.8, _room),
+    ("after room was made for most", 15.0, _room),
 )
 
 
