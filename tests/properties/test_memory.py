@@ -21,20 +21,20 @@ from support.sweeps import changed, random_world
 STEPS = 6
 
 
-def swept(memory: VerdictCache, world: DisruptionInput) -> dict[str, str]:
-    """Every verdict, in words that tell all of it."""
+def swept(memory: VerdictCache, world: DisruptionInput) -> dict[str, object]:
+    """Every verdict, with all of it."""
     return {
         c.name: told(memory.find_verdict(world, c))
         for c in find_candidates(world, DisruptionClass.GRACEFUL)[0]
     }
 
 
-def told(verdict: ConsolidationVerdict) -> str:
+def told(verdict: ConsolidationVerdict) -> object:
     command = verdict.command
     if command is None:
         return verdict.why
     assert command.plan is not None
-    return repr((str(command), command.savings, command.replacements, sorted(command.plan.existing.items())))
+    return str(command), command.savings, command.replacements, sorted(command.plan.existing.items())
 
 
 @settings(max_examples=250, deadline=None)

@@ -66,7 +66,6 @@ class NodeChanges:
         inputs: DisruptionInput,
         pairs: Iterable[StatePair],
         aged: AbstractSet[str],
-        rules: Mapping[int, AskedGroup],
     ) -> None:
         self._base = inputs.base_state
         self._other: set[str] = set()
@@ -77,7 +76,6 @@ class NodeChanges:
         # How many nodes are news to others.
         self.size = sum(self._record_pair(pair, aged) for pair in pairs)
         self._order = [(not views.is_initialized(s), views.read_name(s)) for s in self._base.states]
-        self._recounted_rules = self._find_recounted_rules(rules)
         self._inverse_groups = list(self._list_changed_inverse_groups())
 
     def _record_pair(self, pair: StatePair, aged: AbstractSet[str]) -> bool:
@@ -107,21 +105,27 @@ class NodeChanges:
             self._now |= 1 << place
         return True
 
-    def drop_affected(self, kept: Mapping[str, CachedVerdict]) -> dict[str, CachedVerdict]:
-        """The verdicts that still hold."""
+    def drop_affected(
+        self, kept: Mapping[str, CachedVerdict], rules: Mapping[int, AskedGroup]
+    ) -> dict[str, CachedVerdict]:
+        """The verdicts that still hold; `rules` are all they depend on, by number."""
+        recounted = self._find_recounted_rules(rules)
         # Room that was made matters to those who have a pod for it.
         sizes = frozenset[PodSize]().union(*(each.reach for each in kept.values())) if self._now else ()
         able = {size: self._now & ~self._base.find_full_nodes(dict(size)) for size in sizes}
         able = {size: nodes for size, nodes in able.items() if nodes}
-        return {key: each for key, each in kept.items() if not self._affects_verdict(each, able)}
+        return {
+            key: each
+            for key, each in kept.items()
+            if recounted.isdisjoint(each.rules) and not self._affects_verdict(each, able)
+        }
 
     def _affects_verdict(self, kept: CachedVerdict, able: Mapping[PodSize, int]) -> bool:
         if not kept.kinds and (self._fuller or self._other):
             # Any node may have been the last with room for a pod; to reckon that again is quick.
             return True
         return bool(
-            not self._recounted_rules.isdisjoint(kept.rules)
-            or not kept.used.keys().isdisjoint(self._other)
+            not kept.used.keys().isdisjoint(self._other)
             or any(_has_lost_room(node, kept.used) for node in self._fuller.values())
             or (not able.keys().isdisjoint(kept.reach) and self._is_in_reach(kept.reach, able))
             or any(

@@ -192,12 +192,12 @@ class VerdictCache:
         pairs = [(self._states.get(key), states.get(key)) for key in keys | aged]
         if not pairs:
             return
-        change = NodeChanges(inputs, pairs, aged, self._rules)
+        change = NodeChanges(inputs, pairs, aged)
         # What a pool may still buy depends on every node it has.
         if inputs.free_capacity.limited or change.size * FEW > len(states) + FEW:
             self._kept = {}
         else:
-            self._kept = change.drop_affected(self._kept)
+            self._kept = change.drop_affected(self._kept, self._rules)
         self._forget_rules()
         if len(self._sizes) > SIZES:
             self._sizes = {}
