@@ -43,8 +43,10 @@ from dovetail.scheduling.model.device_objects import (
 )
 from dovetail.scheduling.model.instance_types import InstanceType
 from dovetail.scheduling.model.plan import Plan
+from dovetail.scheduling.model.requirements import Requirements
 from dovetail.scheduling.model.snapshot_codec import decode_snapshot, encode_snapshot
 from dovetail.scheduling.sequential import pod_errors
+from dovetail.scheduling.sequential.device_search import AvailableDevice, ChosenDevice, DeviceLedger
 from support.builders import amounts, nodeclaim, pod
 from support.worlds import Z1, Z2, World, instance_type, running, term
 
@@ -365,3 +367,27 @@ def test_devices_travel_with_the_snapshot() -> None:
     again = decode_snapshot(encode_snapshot(snapshot))
     assert again == snapshot
     assert again.catalogs[0][0].device_slices[0].spec.devices[0].attributes["numa"].value == 1
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_what_is_given_back_is_free_as_before_and_what_others_took_is_not(shared: bool) -> None:
+    use = (CounterUse(counter_set="set", counters={"slots": amount("2")}),)
+    mine = device("g0", allow_multiple_allocations=shared, consumes_counters=use)
+    stocked = AvailableDevice("driver", "pool", mine, Requirements())
+    first, second = (
+        ChosenDevice(name, "r", stocked, {"memory": size}) for name, size in (("a", 3), ("b", 4))
+    )
+    ledger = DeviceLedger()
+    ledger.take(first)
+    taken = ledger.copy()
+    assert taken.whole == (set() if shared else {stocked.key})
+    assert taken.shares == ({(stocked.key, "memory"): 3} if shared else {})
+    if shared:
+        ledger.take(second)
+        assert ledger.shares == {(stocked.key, "memory"): 7}
+        ledger.give_back(second)
+        assert ledger == taken
+    ledger.give_back(first)
+    assert not ledger.whole
+    assert not any(ledger.shares.values())
+    assert list(ledger.counters.values()) == [0]
