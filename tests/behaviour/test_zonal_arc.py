@@ -7,7 +7,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from dovetail.api.meta import ObjectMeta
+from dovetail.api.zoneshift import ZoneShift, ZoneShiftSpec
 from dovetail.zonal import shift_metrics
 from dovetail.zonal.model.events import parse_signal
 from dovetail.zonal.model.shifts import ShiftPolicies
@@ -415,3 +418,20 @@ async def test_the_clusters_arn_is_remembered_and_told_to_whoever_needs_it() -> 
         asked = len(world.aws.calls)
         assert await world.zonal.arc.resolve_arn() == world.arn
         assert len(world.aws.calls) == asked
+
+
+@virtual
+async def test_a_shift_that_somebody_writes_wakes_us_and_our_own_words_about_it_do_not() -> None:
+    world, woken = Shifted(), list[bool]()
+    async with world.running():
+        controller = world.zonal.controller
+        controller.on_wake(lambda: woken.append(True))
+        one = ZoneShift(metadata=ObjectMeta(name="one"), spec=ZoneShiftSpec(zone_id="usw2-az1"))
+        longer = replace(one, spec=replace(one.spec, comment="longer"))
+        ended = replace(one, metadata=replace(one.metadata, deletion_timestamp=world.clock.now()))
+        told = replace(one, status=replace(one.status, phase="Active"))
+        news = [(None, one), (one, None), (one, longer), (one, ended)]
+        for before, now, times in (*((*each, 1) for each in news), (one, told, 0)):
+            woken.clear()
+            controller.shift_changed(before, now)
+            assert len(woken) == times, (before, now)
