@@ -19,7 +19,7 @@ from dovetail.api.meta import Record
 from dovetail.api.pod import Pod, PodSpec
 from dovetail.api.predicates import is_active, owned_by_daemonset, owned_by_node
 from dovetail.disruption.situation import Situation
-from dovetail.history.pod_ends import find_pod_ends, rank_by_age
+from dovetail.history.pod_ends import ComingPod, find_pod_ends, rank_by_age
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.snapshot import Snapshot, StateNode
 
@@ -121,7 +121,7 @@ class DemandReader:
         there = {views.read_name(state) for state in snapshot.nodes}
         steps: list[_DemandStep] = []
         left = [uid for uid in gone if uid not in come]
-        ended = find_pod_ends(at, snapshot, {uid: self.pods[uid].pod for uid in left}, come) if left else {}
+        ended = self._find_ends(at, snapshot, left, come) if left else {}
         for uid in left:
             steps += self._end_pod(self._limit_time(ended[uid], at), self.pods.pop(uid), going, there)
         for uid, (source, pod) in sorted(come.items(), key=lambda each: rank_by_age(each[1][1], at)):
@@ -133,6 +133,15 @@ class DemandReader:
         steps += self._forget_evicted(at)
         self._last = at
         return self._list_changes(steps)
+
+    def _find_ends(
+        self, at: datetime, snapshot: Snapshot, left: list[str], come: Mapping[str, tuple[str, Pod]]
+    ) -> dict[str, datetime]:
+        coming = []
+        for uid, (_, pod) in come.items():
+            known, owner = self.pods.get(uid), _find_owner_key(pod)
+            coming.append(ComingPod(pod, known.pod if known is not None else None, owner in self._shapes))
+        return find_pod_ends(at, snapshot, {uid: self.pods[uid].pod for uid in left}, coming)
 
     def _limit_time(self, time: datetime, at: datetime) -> datetime:
         """A time that an object tells, between the look before and this one."""
@@ -247,18 +256,22 @@ class DemandReader:
                 yield _DemandStep(self._build_end(each.since, each.seen))
 
     def _find_workload(self, pod: Pod) -> RecordedWorkload:
-        owner = next((each for each in pod.metadata.owner_references if each.controller), None)
-        if owner is None:
-            return RecordedWorkload(BARE, pod.namespace, pod.name)
-        if owner.kind not in COUNTED:
-            return RecordedWorkload(owner.kind, pod.namespace, owner.name)
-        shapes = self._shapes.setdefault((owner.kind, pod.namespace, owner.name), [])
+        owner = _find_owner_key(pod)
+        if owner[0] not in COUNTED:
+            return RecordedWorkload(*owner)
+        shapes = self._shapes.setdefault(owner, [])
         known = (pod.spec, pod.labels, pod.annotations)
         for number, shape in enumerate(shapes):
             if all(a is b or a == b for a, b in zip(shape, known, strict=True)):
-                return RecordedWorkload(owner.kind, pod.namespace, owner.name, number)
+                return RecordedWorkload(*owner, number)
         shapes.append(known)
-        return RecordedWorkload(owner.kind, pod.namespace, owner.name, len(shapes) - 1)
+        return RecordedWorkload(*owner, len(shapes) - 1)
+
+
+def _find_owner_key(pod: Pod) -> tuple[str, str, str]:
+    """The kind, namespace and name of a pod's owner; a pod that nobody owns is its own."""
+    owner = next((each for each in pod.metadata.owner_references if each.controller), None)
+    return (BARE, pod.namespace, pod.name) if owner is None else (owner.kind, pod.namespace, owner.name)
 
 
 def _scale(at: datetime, workload: RecordedWorkload, pod: Pod, more: int) -> _DemandStep:

@@ -7,22 +7,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
+from dovetail.api import conditions
 from dovetail.api.pod import Pod
 from dovetail.scheduling.model.snapshot import Snapshot
 
-__all__ = ["find_pod_ends", "rank_by_age"]
+__all__ = ["ComingPod", "find_pod_ends", "rank_by_age"]
 
 # What differs is recorded at most ten seconds later: so long before it was, when nobody tells.
 UNSEEN = timedelta(seconds=5)
 
 
+class ComingPod(NamedTuple):
+    """A pod that a look has anew, or otherwise than the look before; `owned` if its owner had pods before."""
+
+    pod: Pod
+    before: Pod | None
+    owned: bool
+
+
 def find_pod_ends(
-    at: datetime, snapshot: Snapshot, left: Mapping[str, Pod], come: Mapping[str, tuple[str, Pod]]
+    at: datetime, snapshot: Snapshot, left: Mapping[str, Pod], come: Iterable[ComingPod]
 ) -> dict[str, datetime]:
     """When pods were told to go that are wanted no more at this look; `come` are those that it has anew."""
     ended = _read_ends(snapshot, left)
-    return ended | _guess_ends(at, left, ended, [pod for _, pod in come.values()])
+    return ended | _guess_ends(at, left, ended, tuple(come))
 
 
 def rank_by_age(pod: Pod, at: datetime) -> tuple[datetime, int]:
@@ -44,15 +54,16 @@ def _read_ends(snapshot: Snapshot, left: Mapping[str, Pod]) -> dict[str, datetim
 
 
 def _guess_ends(
-    at: datetime, left: Mapping[str, Pod], ended: Mapping[str, datetime], come: Iterable[Pod]
+    at: datetime, left: Mapping[str, Pod], ended: Mapping[str, datetime], come: tuple[ComingPod, ...]
 ) -> dict[str, datetime]:
     """When pods were told to go that no look has seen going.
 
     A while before the look, and after those that came. Of a Deployment that is rolled out, one pod goes for
-    each that comes. Pods of an owner end in the order in which they were told to: one that is gone was told
-    before those that are still going.
+    each that is ready, or that comes where nobody says so. Pods of an owner end in the order in which they
+    were told to: one that is gone was told before those that are still going.
     """
-    came = sorted((rank_by_age(pod, at)[0], _find_deployment(pod)) for pod in come)
+    steps = _find_rollout_steps(come)
+    came = sorted((rank_by_age(each.pod, at)[0], _find_deployment(each.pod)) for each in come)
     first: dict[str, datetime] = {}
     for uid, time in ended.items():
         owner = _find_owner(left[uid])
@@ -65,7 +76,8 @@ def _guess_ends(
         owner = _find_owner(pod)
         limit, number = first.get(owner, at), paired.get(owner, 0)
         before = [(time, name) for time, name in came if time < limit]
-        replaced = [time for time, name in before if name and name == _find_deployment(pod)]
+        replaced = [time for time in steps.get(_find_deployment(pod), ()) if time < limit]
+        replaced = replaced or [time for time, name in before if name and name == _find_deployment(pod)]
         if replaced:
             found[uid] = replaced[min(number, len(replaced) - 1)]
         else:
@@ -73,6 +85,36 @@ def _guess_ends(
             found[uid] = max(times, default=limit)
         paired[owner] = number + 1
     return found
+
+
+def _find_rollout_steps(come: Iterable[ComingPod]) -> dict[str, list[datetime]]:
+    """By Deployment: when its rollout let one pod of the template before go, as new ones were ready.
+
+    A rollout begins with as many new pods as may be there beyond those wanted and as may be missing, half
+    of them each unless a person says otherwise: so many old ones go at once.
+    """
+    made: dict[str, list[datetime]] = {}
+    steps: dict[str, list[datetime]] = {}
+    for each in come:
+        name, created = _find_deployment(each.pod), each.pod.metadata.creation_timestamp
+        if not name or created is None:
+            continue
+        if not each.owned:
+            made.setdefault(name, []).append(created)
+        ready = _find_ready_time(each.pod)
+        if ready is not None and (each.before is None or _find_ready_time(each.before) is None):
+            steps.setdefault(name, []).append(ready)
+    for name, times in steps.items():
+        first = min(made.get(name, ()), default=None)
+        at_once = made[name].count(first) // 2 if first is not None else 0
+        times += [first] * at_once if first is not None else []
+        times.sort()
+    return steps
+
+
+def _find_ready_time(pod: Pod) -> datetime | None:
+    found = pod.status.find_condition(conditions.READY)
+    return found.last_transition_time if found is not None and found.status == conditions.TRUE else None
 
 
 def _find_owner(pod: Pod) -> str:

@@ -38,6 +38,7 @@ __all__ = [
     "build_pod",
     "build_replicaset",
     "build_spec",
+    "find_deployment",
     "find_start_hash",
     "name_replicaset",
 ]
@@ -58,6 +59,7 @@ _SERVER_FIELDS = (
     "ownerReferences",
     "managedFields",
 )
+TEMPLATE_HASH = "pod-template-hash"
 # On the template of a NodePool: its recorded hash, once that has changed.
 TEMPLATE = "replay.dovetail.sh/template"
 _HASHES = (labels.NODEPOOL_HASH, labels.NODEPOOL_HASH_VERSION)
@@ -178,11 +180,21 @@ def name_replicaset(workload: RecordedWorkload) -> str:
     return f"{workload.name}.{workload.shape}" if workload.shape else workload.name
 
 
-def build_replicaset(workload: RecordedWorkload, pod: Pod, count: int) -> Json:
-    """A ReplicaSet that keeps so many pods like this one."""
+def find_deployment(workload: RecordedWorkload, pod: Pod) -> str:
+    """The name of the Deployment that has made the ReplicaSet of this pod; empty where none has."""
+    name, _, suffix = workload.name.rpartition("-")
+    return name if suffix and pod.labels.get(TEMPLATE_HASH) == suffix else ""
+
+
+def build_replicaset(workload: RecordedWorkload, pod: Pod, count: int, family: Json | None = None) -> Json:
+    """A ReplicaSet that keeps so many pods like this one; `family` is what it shares with others."""
     name = name_replicaset(workload)
+    meta: Json = {"name": name, "namespace": workload.namespace}
+    if family is not None:
+        about = {key: family["metadata"][key] for key in ("name", "uid")}
+        meta["ownerReferences"] = [{"apiVersion": "v1", "kind": "ConfigMap", "controller": True, **about}]
     return {
-        "metadata": {"name": name, "namespace": workload.namespace},
+        "metadata": meta,
         "spec": {
             "replicas": count,
             "selector": {"matchLabels": {WORKLOAD: _short(name)}},

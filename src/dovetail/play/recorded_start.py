@@ -48,7 +48,9 @@ def fill_world(
         started.ensure_priority(change.pod)
         if change.what == "scale":
             pod = started.replaced.reshape_pod(change.workload, change.pod)
-            made = started.api.insert(REPLICASETS, build_replicaset(change.workload, pod, change.count))
+            family = started.ensure_family(change.workload, change.pod)
+            document = build_replicaset(change.workload, pod, change.count, family)
+            made = started.api.insert(REPLICASETS, document)
             if not started.replaced.has_shape(change.workload):  # else its pods are rolled out anew
                 sets[change.workload] = made
         else:

@@ -348,7 +348,8 @@ class ReplayRun:
             pod = self._started.replaced.reshape_pod(workload, change.pod)
             self._started.ensure_namespace(namespace)
             self._started.ensure_priority(pod)
-            self._api.insert("replicasets.apps", build_replicaset(workload, pod, change.count))
+            family = self._started.ensure_family(workload, change.pod)
+            self._api.insert("replicasets.apps", build_replicaset(workload, pod, change.count, family))
             return
         spec = {**stored.obj["spec"], "replicas": change.count}
         self._api.amend("replicasets.apps", (namespace, name), spec=spec)

@@ -13,7 +13,7 @@ from dovetail.api.nodepool import NodePool
 from dovetail.api.pod import Pod
 from dovetail.errors import BadInput
 from dovetail.history.demand import RecordedWorkload
-from dovetail.play.recorded_objects import TIME, build_claim, build_node, find_start_hash
+from dovetail.play.recorded_objects import TIME, build_claim, build_node, find_deployment, find_start_hash
 from dovetail.scheduling.model.snapshot import StateNode, Storage
 from dovetail.sim.cluster.kubelet import Kubelet
 from dovetail.sim.kube.internal_writes import InternalApi
@@ -24,6 +24,7 @@ __all__ = ["ReplacedObjects", "StartedWorld"]
 
 Json = dict[str, Any]
 POOLS, CLAIMS, NODES = "nodepools.karpenter.sh", "nodeclaims.karpenter.sh", "nodes"
+FAMILIES = "configmaps"
 PRIORITIES = "priorityclasses.scheduling.k8s.io"
 
 
@@ -113,6 +114,20 @@ class StartedWorld:
     def ensure_namespace(self, name: str, about: Mapping[str, str] | None = None) -> None:
         if name and self.find("namespaces", name) is None:
             self.world.api.create("namespaces", {"metadata": {"name": name, "labels": dict(about or {})}})
+
+    def ensure_family(self, workload: RecordedWorkload, pod: Pod) -> Json | None:
+        """What stands for the Deployment of a ReplicaSet; None where it has none.
+
+        When a ReplicaSet shrinks it lets go first of the pod that has most pods of its Deployment beside it,
+        also of those that another ReplicaSet made. There is no Deployment here, for nobody is to roll out.
+        """
+        name, namespace = find_deployment(workload, pod), workload.namespace
+        if not name:
+            return None
+        known = self.find(FAMILIES, f"{name}.deployment", namespace)
+        return known or self.api.insert(
+            FAMILIES, {"metadata": {"name": f"{name}.deployment", "namespace": namespace}}
+        )
 
     def ensure_priority(self, pod: Pod) -> None:
         """The PriorityClass that a pod names, with the value that the pod has of it."""

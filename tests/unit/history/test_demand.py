@@ -14,7 +14,7 @@ from dovetail.api.pod import Pod
 from dovetail.disruption.situation import Situation
 from dovetail.history.demand import DemandChange, DemandReader
 from dovetail.scheduling.model.snapshot import Snapshot, StateNode
-from support.builders import NOW, pod
+from support.builders import NOW, condition, pod
 
 DISRUPTED = Taint(key="karpenter.sh/disrupted", effect="NoSchedule")
 
@@ -175,3 +175,26 @@ def test_a_pod_that_is_gone_was_told_before_those_that_are_still_going() -> None
     changes = reader.read_look(after(10), look(there))
     going = [(each.at, each.count) for each in changes if each.workload.name == "web-old"]
     assert going == [(after(3), 1), (after(6), 0)]
+
+
+@pytest.mark.spec("RP-1")
+def test_of_a_rollout_pods_go_as_new_ones_are_ready() -> None:
+    """It begins with two new ones: one that may be too many, and one for a pod that goes at once."""
+    reader = DemandReader()
+    old = tuple(made(f"o{number}", "web-old", -100) for number in range(4))
+    reader.read_look(NOW, look(node("a", *old)))
+    fresh = [made(f"n{number}", "web-new", at) for number, at in enumerate((1, 1, 4, 6))]
+    first = (get_ready(fresh[0], 4), get_ready(fresh[1], 6), *fresh[2:])
+    changes = reader.read_look(after(8), look(node("a", old[3], *first)))
+    going = [(each.at, each.count) for each in changes if each.workload.name == "web-old"]
+    assert going == [(after(1), 3), (after(4), 2), (after(6), 1)]
+    # Of the next look only those count that have become ready since, whatever else is new of the others.
+    relabelled = replace(first[0], status=replace(first[0].status, phase="Running"))
+    second = (relabelled, first[1], get_ready(fresh[2], 9), fresh[3])
+    changes = reader.read_look(after(12), look(node("a", *second)))
+    assert [(each.at, each.count) for each in changes] == [(after(9), 0)]
+
+
+def get_ready(pod: Pod, seconds: float) -> Pod:
+    ready = condition("Ready", since=after(seconds))
+    return replace(pod, status=replace(pod.status, conditions=(ready,)))

@@ -6,16 +6,20 @@ import asyncio
 from datetime import timedelta
 
 import pytest
+from msgspec.structs import replace
 
+from dovetail.api.meta import OwnerReference
+from dovetail.api.pod import Pod
 from dovetail.disruption.situation import Situation
 from dovetail.history.recording.reader import RecordedLook
 from dovetail.history.supply import RecordedReclaim, SpotPlace
 from dovetail.play.kept_pods import KeptPods
 from dovetail.play.replay_sections import ReplaySection, cut_slices, survey_recording
 from dovetail.play.replaying import ReplayRun, Variation
+from dovetail.scheduling.model.snapshot import Snapshot
 from dovetail.sim.clock import VirtualClock, run_virtual
 from dovetail.sim.world import World
-from support.builders import NOW
+from support.builders import NOW, pod
 from support.recordings import begin_segment, random_looks, read_back
 
 HOUR = timedelta(hours=1)
@@ -99,3 +103,39 @@ def test_slices_count_every_moment_once_and_begin_an_hour_before() -> None:
     assert [each.since for each in slices] == [NOW, NOW + 23 * HOUR, NOW + 47 * HOUR]
     assert sum((each.length for each in slices), timedelta()) == section.length
     assert cut_slices([section], None) == [section]
+
+
+@pytest.mark.spec("RP-1")
+def test_replicasets_of_one_deployment_know_each_other() -> None:
+    """Which pod a ReplicaSet lets go of hangs on the pods of its siblings beside it."""
+
+    def own(name: str, owner: str, template: str) -> Pod:
+        known = {"pod-template-hash": template} if template else {}
+        made = pod(name, labels=known)
+        reference = OwnerReference(
+            api_version="apps/v1", kind="ReplicaSet", name=owner, uid=owner, controller=True
+        )
+        return replace(made, metadata=replace(made.metadata, uid=name, owner_references=(reference,)))
+
+    pods = (
+        own("w1", "web-a", "a"),
+        own("w2", "web-b", "b"),
+        own("o1", "other-a", "a"),
+        own("s1", "set-a", ""),
+    )
+    run = ReplayRun(RecordedLook(1, 1, NOW, Situation()), Variation(), seed=3)
+    try:
+        later = NOW + timedelta(seconds=10)
+        run.feed(RecordedLook(1, 2, later, Situation(snapshot=Snapshot(pods=pods))))
+        run.advance_to(later + HOUR)
+        found = {
+            each["metadata"]["name"]: [
+                owner["uid"] for owner in each["metadata"].get("ownerReferences") or ()
+            ]
+            for each in run.world.api.list("replicasets.apps")
+        }
+    finally:
+        run.close()
+    assert found["set-a"] == []
+    assert found["web-a"] == found["web-b"] != found["other-a"]
+    assert len(found["web-a"]) == len(found["other-a"]) == 1
