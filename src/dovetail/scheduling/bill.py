@@ -34,6 +34,8 @@ __all__ = [
 ]
 
 HOURS_A_MONTH = 730
+# So many nodes are priced anew without asking where else they may have been.
+FEW_OTHERS = 16
 _NO_PARTS = PriceParts(instance=0.0)
 
 
@@ -205,7 +207,8 @@ class _BilledNode(NamedTuple):
 
 
 def _bill_node(state: StateNode, prices: PriceList) -> _BilledNode:
-    known, pool = views.read_labels(state), views.read_pool_name(state)
+    known = views.read_labels(state)
+    pool = known.get(labels.NODEPOOL, "")
     bought = prices.find_offering(pool, known)
     if bought is None:
         return _BilledNode(views.read_name(state))
@@ -241,18 +244,14 @@ def find_usage(instance_type: str, bought: Offering, known: Mapping[str, str]) -
 
 
 def _add_up(entries: Iterable[_BilledNode], ledger: Ledger) -> Bill:
-    lines: list[BillLine] = []
-    unpriced: list[str] = []
-    usage: list[UsageLine] = []
-    for line, kind in entries:
-        if isinstance(line, str):
-            unpriced.append(line)
-            continue
-        lines.append(line)
-        if kind is not None:
-            usage.append(UsageLine(line.node, kind))
+    found = list(entries)
+    lines = tuple([each.line for each in found if isinstance(each.line, BillLine)])
+    unpriced = tuple([each.line for each in found if isinstance(each.line, str)])
     if not ledger:
-        return Bill(lines=tuple(lines), unpriced=tuple(unpriced))
+        return Bill(lines=lines, unpriced=unpriced)
+    usage = [
+        UsageLine(line.node, kind) for line, kind in found if isinstance(line, BillLine) and kind is not None
+    ]
     return _apply_ledger(lines, unpriced, usage, ledger)
 
 
@@ -282,7 +281,9 @@ class BillBook:
     """The bill of a cluster that is looked at again and again: only nodes that changed are priced anew."""
 
     def __init__(self) -> None:
-        self._entries: dict[int, tuple[StateNode, _BilledNode]] = {}
+        self._nodes: tuple[StateNode, ...] = ()
+        # What was billed of each of these, in their order; nothing of those that nobody ordered.
+        self._billed: list[_BilledNode | None] = []
         self._catalogs: tuple[tuple[InstanceType, ...], ...] = ()
         self._pools: dict[str, int] = {}
         self._prices = PriceList((), {})
@@ -293,15 +294,25 @@ class BillBook:
         pools = {pool.name: pool.catalog for pool in snapshot.pools}
         if pools != self._pools or snapshot.catalogs != self._catalogs:  # mostly the very same objects
             self._catalogs, self._pools = snapshot.catalogs, pools
-            self._prices, self._entries = PriceList.from_snapshot(snapshot), {}
+            self._prices, self._nodes, self._billed = PriceList.from_snapshot(snapshot), (), []
         if snapshot.commitments != self._ledger.terms:
             self._ledger = Ledger(snapshot.commitments)
-        known, entries = self._entries, dict[int, tuple[StateNode, _BilledNode]]()
-        for state in snapshot.nodes:
-            if not views.is_managed(state):
-                continue
-            # The entry holds its state, so that no other object can have the same id.
-            entry = known.get(id(state))
-            entries[id(state)] = entry or (state, _bill_node(state, self._prices))
-        self._entries = entries
-        return _add_up((entry for _, entry in entries.values()), self._ledger)
+        self._nodes, self._billed = snapshot.nodes, self._bill_nodes(snapshot.nodes)
+        return _add_up((each for each in self._billed if each is not None), self._ledger)
+
+    def _bill_nodes(self, nodes: tuple[StateNode, ...]) -> list[_BilledNode | None]:
+        before, billed = self._nodes, self._billed
+        if len(nodes) == len(before):
+            # Mostly a few are others, and all that stayed are where they were.
+            others = [at for at, (new, old) in enumerate(zip(nodes, before, strict=True)) if new is not old]
+            if len(others) <= FEW_OTHERS:
+                found = billed.copy()
+                for at in others:
+                    found[at] = self._bill_state(nodes[at])
+                return found
+        # The nodes of before are held until here, so that no other object can have the id of one.
+        known = {id(old): line for old, line in zip(before, billed, strict=True)}
+        return [known[id(each)] if id(each) in known else self._bill_state(each) for each in nodes]
+
+    def _bill_state(self, state: StateNode) -> _BilledNode | None:
+        return _bill_node(state, self._prices) if views.is_managed(state) else None

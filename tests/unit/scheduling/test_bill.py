@@ -15,7 +15,7 @@ from dovetail.scheduling.model import state_node
 from dovetail.scheduling.model.instance_types import Overhead
 from dovetail.scheduling.model.snapshot import StateNode
 from support.builders import amounts, pod
-from support.disruption import SMALL, machine, pool, scene, state
+from support.disruption import MEDIUM, SMALL, machine, pool, scene, state
 from support.worlds import RESERVATION, Z1, instance_type, offering
 
 
@@ -159,3 +159,29 @@ def test_accelerators_are_paid_for_by_who_requests_them_and_network_interfaces_a
     core, gib, gpu = 0.031611, 0.004237, 0.95
     devices = 2 * gpu / (2 * core + 32 * gib + 2 * gpu)
     assert found["ml"].devices == pytest.approx(devices / 2) == found[IDLE].devices
+
+
+@pytest.mark.spec("BL-3")
+@pytest.mark.parametrize("seed", range(20))
+def test_a_book_says_what_a_bill_from_scratch_says_whatever_changed(seed: int) -> None:
+    chance = Random(seed)
+    made = [state(f"node-{number}", of=chance.choice((SMALL, MEDIUM))) for number in range(40)]
+    plain = scene(*made).snapshot
+    book, nodes = BillBook(), list(plain.nodes)
+    for step in range(12):
+        match chance.choice(("change", "remove", "add", "turn", "nothing", "price")):
+            case "change":
+                for at in chance.sample(range(len(nodes)), min(len(nodes), chance.choice((1, 3, 30)))):
+                    nodes[at] = replace(nodes[at], marked=not nodes[at].marked)
+            case "remove":
+                del nodes[chance.randrange(len(nodes))]
+            case "add":
+                nodes.insert(chance.randrange(len(nodes)), state(f"new-{step}", of=SMALL))
+                nodes.append(replace(state(f"alien-{step}", of=SMALL), claim=None))
+            case "turn":
+                chance.shuffle(nodes)
+            case "price":
+                dearer = (machine("small", 2, 1.0 + step), *plain.catalogs[0][1:])
+                plain = replace(plain, catalogs=(dearer,))
+        now = replace(plain, nodes=tuple(nodes))
+        assert book.bill_snapshot(now) == bill_nodes(now.nodes, PriceList.from_snapshot(now))
