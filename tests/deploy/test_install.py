@@ -116,6 +116,33 @@ FIRM = {
 }  # fmt: skip
 
 
+def _list_grants(role: Json) -> set[tuple[str, str, str]]:
+    """Every verb on every resource, however rules group them."""
+    return {
+        (group, resource, verb)
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+
+
+@pytest.mark.parametrize("provider", ["aws", "kwok"])
+def test_the_roles_that_settings_bring_are_the_charts(provider: str) -> None:
+    settings = {"clusterName": "c", "commitments": "Show", "spendLimits": True}
+    values = {"provider": provider, "settings": settings, "dashboard": {"enabled": True}}
+    chart = _comparable(rendered(values))
+    given = {"CLUSTER_NAME": "c", "COMMITMENTS": "Show", "SPEND_LIMITS": "true"}
+    own = _comparable(
+        build_objects(Installation(provider=provider, settings=given, parts=frozenset({"dashboard"})))
+    )
+    for name in ("karpenter-commitments", "karpenter-spend", "karpenter-dashboard"):
+        assert own["ClusterRoleBinding", name] == chart["ClusterRoleBinding", name]
+        assert _list_grants(own["ClusterRole", name]) == _list_grants(chart["ClusterRole", name])
+    off = _comparable(build_objects(Installation(provider=provider, settings={"CLUSTER_NAME": "c"})))
+    assert ("ClusterRole", "karpenter-commitments") not in off
+
+
 @pytest.mark.parametrize("case", COMPONENTS)
 def test_the_parts_are_the_charts(case: str) -> None:
     values, asked = COMPONENTS[case]

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["build_environment"]
+from dovetail.api.commitment import Commitment
+from dovetail.api.meta import Object
+from dovetail.api.spend_limit import SpendLimit
+
+__all__ = ["FOLLOWED_BY", "build_environment"]
+
+# Our own kinds that a replay or a scenario may bring, and the setting by which each is followed.
+FOLLOWED_BY: Mapping[type[Object], tuple[str, str]] = {
+    SpendLimit: ("SPEND_LIMITS", "true"),
+    Commitment: ("COMMITMENTS", "Follow"),
+}
 
 # What Karpenter has no word for, and how it plans.
 KARPENTER = {"PLANNER": "one-by-one", "DRIFT_PAUSE_AFTER": "0s"}

@@ -26,8 +26,6 @@ from dovetail.api import codec, crds
 from dovetail.api.commitment import Commitment
 from dovetail.api.core import PodDisruptionBudget
 from dovetail.api.crds import find_provider_api
-from dovetail.api.meta import Object
-from dovetail.api.spend_limit import SpendLimit
 from dovetail.app.controller import Dovetail
 from dovetail.controllers.disruption import DisruptionController
 from dovetail.controllers.provider_port import ProviderContext
@@ -44,7 +42,7 @@ from dovetail.play.recorded_cordons import ZoneCordons
 from dovetail.play.recorded_objects import build_pod, build_replicaset, name_replicaset
 from dovetail.play.recorded_start import fill_world
 from dovetail.play.replay_meter import ReplayBill, ReplayMeter
-from dovetail.play.replay_settings import build_environment
+from dovetail.play.replay_settings import FOLLOWED_BY, build_environment
 from dovetail.play.replayed_spot import SpotReclaims
 from dovetail.play.started_world import ReplacedObjects, StartedWorld
 from dovetail.scheduling.model.snapshot import Snapshot
@@ -62,11 +60,6 @@ __all__ = ["ReplayFacts", "ReplayRun", "Variation", "learn_facts"]
 Json = dict[str, Any]
 DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 # As rarely as nodes may speak that are not to be taken for lost after 50 seconds.
-# Our own kinds that a variation may bring, and the setting by which each is followed.
-OWN: dict[type[Object], tuple[str, str]] = {
-    SpendLimit: ("SPEND_LIMITS", "true"),
-    Commitment: ("COMMITMENTS", "Follow"),
-}
 HEARTBEAT = 40.0
 # As rarely as watches bear: each tells that nothing happened.
 BOOKMARKS = 60.0
@@ -210,11 +203,11 @@ class ReplayRun:
         self.world = world
         self.spot = SpotReclaims(world, Random(f"{self._seed} of a replay"))
         kinds = {each.get("kind") for each in variation.manifests}
-        own = [kind for kind in OWN if kind.KIND.kind in kinds]
+        own = [kind for kind in FOLLOWED_BY if kind.KIND.kind in kinds]
         for definition in (*crds.build_manifests(variation.provider), *map(crds.build_own_manifest, own)):
             world.api.create(DEFINITIONS, definition)
         # What is tried is to be followed, unless the variation says otherwise.
-        followed = dict(OWN[kind] for kind in own)
+        followed = dict(FOLLOWED_BY[kind] for kind in own)
         settings = read_settings(
             (),
             build_environment({**followed, **variation.settings}, variation.choices == "karpenter"),

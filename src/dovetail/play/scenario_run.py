@@ -12,13 +12,15 @@ from random import Random
 from msgspec.structs import replace
 
 from dovetail.api import crds
+from dovetail.api.commitment import Commitment
 from dovetail.api.nodepool import NodePool
 from dovetail.api.predicates import is_active, owned_by_daemonset, owned_by_node
-from dovetail.api.spend_limit import SpendLimit
 from dovetail.app.controller import Dovetail
 from dovetail.controllers.provider_port import MakeProvider
+from dovetail.play.replay_settings import FOLLOWED_BY
 from dovetail.providers.kwok.provider import KwokProvider
 from dovetail.runtime.kube import KubeClient
+from dovetail.scheduling.fleet_cost import bill_running_nodes
 from dovetail.scheduling.model.snapshot import Snapshot
 from dovetail.scheduling.solve import compute_price_floor
 from dovetail.settings import read_settings
@@ -75,13 +77,13 @@ async def _run_scenario(story: Scenario, told: OnProgress, on_start: OnStart) ->
     for definition in (
         *crds.build_manifests(story.provider),
         *((crds.build_zonal_manifest(),) if story.shifts else ()),
-        *((crds.build_own_manifest(SpendLimit),) if story.limits_spend else ()),
+        *(crds.build_own_manifest(kind) for kind in FOLLOWED_BY if story.brings(kind)),
     ):
         world.api.create(DEFINITIONS, definition)
     types = {"INSTANCE_TYPES_FILE_PATH": str(Path(story.folder) / story.instance_types)}
-    # Shifts and limits that are in the story are to be followed, unless it says otherwise.
+    # Shifts, limits and commitments that are in the story are to be followed, unless it says otherwise.
     follow = {"ENABLE_ZONAL_SHIFT": "true"} if story.shifts else {}
-    follow |= {"SPEND_LIMITS": "true"} if story.limits_spend else {}
+    follow |= dict(setting for kind, setting in FOLLOWED_BY.items() if story.brings(kind))
     settings = read_settings(
         (), follow | story.settings | (types if story.instance_types else {}), provider="kwok"
     )
@@ -137,16 +139,26 @@ async def _run_steps(run: ScenarioRun, told: OnProgress) -> None:
         floor = 0.0
         if every and (player.second - asked >= every or player.second >= length):
             asked, floor = player.second, await _find_floor(run.dovetail)
-        run.recorder.take_sample(player.wanted, floor)
+        committed = await _find_committed(run.dovetail) if story.brings(Commitment) else 0.0
+        run.recorder.take_sample(player.wanted, floor, committed)
         if told(player.second / length, clock.now().strftime("%a %d %b %H:%M")):
             return
 
 
 async def _find_floor(dovetail: Dovetail) -> float:
     """What the cheapest thinkable fleet for the pods that run now would cost an hour."""
+    return compute_price_floor(without_nodes(await _take_snapshot(dovetail)), dovetail.parts.cache)
+
+
+async def _find_committed(dovetail: Dovetail) -> float:
+    """What commitments cost an hour, less the list prices of what they pay for."""
+    bill = bill_running_nodes(await _take_snapshot(dovetail))
+    return bill.total - bill.listed
+
+
+async def _take_snapshot(dovetail: Dovetail) -> Snapshot:
     offers = [(pool, await dovetail.cloud.list_instance_types(pool)) for pool in dovetail.parts.pools]
-    now = dovetail.capture.take_snapshot(offers, dovetail.build_options(dovetail.clock.now()))
-    return compute_price_floor(without_nodes(now), dovetail.parts.cache)
+    return dovetail.capture.take_snapshot(offers, dovetail.build_options(dovetail.clock.now()))
 
 
 def without_nodes(now: Snapshot) -> Snapshot:

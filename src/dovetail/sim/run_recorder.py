@@ -186,8 +186,13 @@ class RunRecorder:
             self.waits.append(wait)
             self._waits_of[workload].append(wait)
 
-    def take_sample(self, wanted: Mapping[str, int] | None = None, floor: float = 0.0) -> Sample:
-        """Look at the cluster now; `wanted` is how many pods each workload should have."""
+    def take_sample(
+        self, wanted: Mapping[str, int] | None = None, floor: float = 0.0, committed: float = 0.0
+    ) -> Sample:
+        """Look at the cluster now; `wanted` is how many pods each workload should have.
+
+        `committed` is what commitments add to the list prices of nodes, less what they pay for.
+        """
         nodes, pods = self._nodes.values(), self._pods.values()
         running = [pod for pod in pods if pod.phase == "Running"]
         present = Counter(pod.workload for pod in running)
@@ -197,7 +202,7 @@ class RunRecorder:
             second=(self.world.clock.now() - self._started).total_seconds(),
             nodes=len(nodes),
             # The order of nodes is the order of their coming; a sum must not depend on it.
-            dollars=fsum(node.price for node in nodes),
+            dollars=fsum((*(node.price for node in nodes), committed)),
             running=len(running),
             pending=sum(pod.phase == "Pending" for pod in pods),
             cpu_used=fsum(pod.cpu for pod in running),

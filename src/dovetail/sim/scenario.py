@@ -24,7 +24,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from dovetail.api.spend_limit import SpendLimit
+from dovetail.api.meta import Object
 from dovetail.errors import BadInput
 from dovetail.settings.durations import parse_duration as parse_duration
 
@@ -253,11 +253,10 @@ class Scenario(_Strict, frozen=True):
         """Whether a zone is shifted away in it."""
         return any(event.zonal_shift is not None for event in self.events)
 
-    @property
-    def limits_spend(self) -> bool:
-        """Whether a SpendLimit is in it."""
+    def brings(self, kind: type[Object]) -> bool:
+        """Whether an object of this kind is in it."""
         applied = (each for event in self.events for each in event.apply or ())
-        return any(each.get("kind") == SpendLimit.KIND.kind for each in (*self.manifests, *applied))
+        return any(each.get("kind") == kind.KIND.kind for each in (*self.manifests, *applied))
 
     @property
     def length(self) -> timedelta:
