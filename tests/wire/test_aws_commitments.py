@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dovetail.aws import AwsAbsent, AwsDenied, AwsInvalid, list_pages
+from dovetail.providers.aws.commitments import CommitmentReader
 from dovetail.sim.aws.iam.permissions import Principal
 from support.aws import fleet, launched, template
 from support.aws_clients import DOORS, Door, opened
@@ -152,6 +153,25 @@ async def test_instances_of_the_whole_account_are_described_without_tags(door: D
     }
     assert set(found) == {*ours, *others}
     assert [found[each] for each in others] == ["c5.large", "c5.large"]
+
+
+async def test_the_mirror_reads_the_same_in_memory_and_through_boto3(door: Door) -> None:
+    wide = door.world.savings_plans.add("25.00", rates={"m5.large": 0.0691})
+    regional = door.world.reserved_instances.add("m5.large", 10, hourly=0.06, fixed=87.6)
+    reader = CommitmentReader(door.aws, "test")
+    (plan,) = (await reader.read_plans()).items()
+    assert plan[0] == f"aws-sp-{wide.id}"
+    assert (plan[1].kind, plan[1].hourly, plan[1].currency) == ("ComputePlan", "25.00", "USD")
+    assert plan[1].ends == wide.ends.replace(microsecond=0)
+    rates = await reader.read_rates(plan[0])
+    assert rates["m5.large"] == "0.0691"
+    assert len(rates) > 300
+    (reserved,) = (await reader.read_reserved()).items()
+    assert reserved[0] == f"aws-ri-{regional.id}"
+    assert (reserved[1].hourly, reserved[1].count, reserved[1].family) == ("0.70", 10, "m5")
+    await template(door.aws)
+    await fleet(door.aws, ["c5.large"], count=2, zones=["us-west-2a"])
+    assert await reader.count_others() == {("c5.large", "us-west-2a", False): 2}
 
 
 async def test_what_no_policy_allows_is_denied_under_its_own_name() -> None:
