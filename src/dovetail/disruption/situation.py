@@ -22,7 +22,7 @@ from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.plan import Plan
 from dovetail.scheduling.model.snapshot import Snapshot, SnapshotPool, StateNode, Storage
 from dovetail.scheduling.model.snapshot_codec import encode_part
-from dovetail.scheduling.solve import QUICK, THOROUGH, Effort, solve
+from dovetail.scheduling.solve import FEW, QUICK, THOROUGH, Effort, solve, solve_in_parts
 from dovetail.scheduling.spend_caps import SpendCap
 from dovetail.scheduling.spend_plan import limit_plan
 from dovetail.scheduling.zone_bound import add_deferred_pods, defer_zone_bound_pods
@@ -92,13 +92,31 @@ def decide_plan(
     def solve_snapshot(asked: Snapshot) -> Plan:
         return find_plan(asked) if find_plan is not None else solve(asked, effort, cache=cache)
 
+    few = find_plan is not None or len(snapshot.pods) <= FEW or snapshot.options.one_by_one
     if snapshot.open_commitments:
-        plan = fill_commitments(snapshot, solve_snapshot, cache)
+        plan = _fill_commitments(snapshot, solve_snapshot if few else None, effort, cache)
     else:
         plan = solve_snapshot(snapshot)
     if situation.spend_caps:
         plan = _limit_spend(snapshot, plan, situation.spend_caps, cache)
     return add_deferred_pods(plan, waiting) if waiting else plan
+
+
+def _fill_commitments(
+    snapshot: Snapshot,
+    find_plan: Callable[[Snapshot], Plan] | None,
+    effort: Effort,
+    cache: DecisionCache | None,
+) -> Plan:
+    """The plan that fills open commitments; of a large batch, with its parts verified together."""
+    if find_plan is not None:
+        return fill_commitments(snapshot, find_plan, cache)
+    return solve_in_parts(
+        snapshot,
+        lambda seen, whole, part: fill_commitments(seen, whole, cache, find_part=part),
+        effort,
+        cache,
+    )
 
 
 def _limit_spend(

@@ -25,7 +25,7 @@ from dovetail.scheduling.commitments import CoveredUsage, Ledger, UsageKind
 from dovetail.scheduling.committed_plan import find_planned_offering, pin_to_commitment
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.plan import PlannedNode
-from dovetail.scheduling.sunk_prices import CommitmentBook, find_offering_usage
+from dovetail.scheduling.sunk_prices import CommitmentBook, find_offering_usage, find_paid_zones
 
 __all__ = ["explain_sunk", "find_committed_block", "pin_sunk_node", "split_committed", "value_command"]
 
@@ -48,12 +48,6 @@ class _FleetValue:
     @cached_property
     def ledger(self) -> Ledger:
         return Ledger(self.inputs.snapshot.commitments)
-
-    @cached_property
-    def payers(self) -> Ledger:
-        """The commitments that nodes are bought on."""
-        snapshot = self.inputs.snapshot
-        return Ledger(each for each in snapshot.commitments if each.name in snapshot.open_commitments)
 
     @cached_property
     def usage(self) -> dict[UsageKind, float]:
@@ -202,7 +196,7 @@ def pin_sunk_node(inputs: DisruptionInput, node: PlannedNode) -> PlannedNode:
     """A planned node as an order that a commitment pays for, if it is expected to; else the very same."""
     each = inputs.types.get(node.pool, {}).get(node.instance_type)
     bought = find_planned_offering(each, node)
-    value = _find_value(inputs)
-    if bought is None or bought.listed is None or value is None:
+    if bought is None or bought.listed is None:
         return node
-    return pin_to_commitment(node, inputs.types[node.pool], value.payers)
+    paid = find_paid_zones(inputs.snapshot, node.pool, inputs.cache)
+    return pin_to_commitment(node, inputs.types[node.pool], paid)

@@ -119,22 +119,25 @@ class Ledger:
         row = self._find_row(kind)
         return tuple(self.terms[number].name for number in np.flatnonzero(~np.isnan(row)).tolist())
 
-    def find_smallest_uses(self, kinds: Iterable[UsageKind]) -> dict[str, float]:
-        """By commitment, the fewest of its units that any of these uses up; infinite where none may."""
-        least = np.full(len(self.terms), inf)
-        for kind in kinds:
-            least = np.fmin(least, self._find_row(kind))
-        return {each.name: float(use) for each, use in zip(self.terms, least, strict=True)}
+    def list_uses(self, kinds: Iterable[UsageKind]) -> dict[str, list[float]]:
+        """By commitment, how many of its units each of these uses up that it pays for, the fewest first."""
+        rows = [self._find_row(kind) for kind in kinds]
+        columns = np.sort(np.array(rows).T) if rows else np.empty((len(self.terms), 0))
+        found = zip(self.terms, columns, strict=True)
+        return {each.name: column[~np.isnan(column)].tolist() for each, column in found}
+
+    def find_best_values(self, kinds: Iterable[UsageKind]) -> dict[str, float]:
+        """By commitment, the most dollars of list prices that a unit of it could pay for, on these."""
+        most = np.zeros(len(self.terms))
+        with np.errstate(divide="ignore"):
+            for kind in kinds:
+                most = np.fmax(most, kind.price / self._find_row(kind))
+        return {each.name: value for each, value in zip(self.terms, most.tolist(), strict=True)}
 
     def find_most_saved(self, kinds: Iterable[UsageKind]) -> float:
         """Dollars an hour of list prices that all commitments could pay for at most, on these."""
-        units = np.array([each.units for each in self.terms])
-        most = np.zeros(len(self.terms))
-        for kind in kinds:
-            row = self._find_row(kind)
-            with np.errstate(divide="ignore"):
-                most = np.fmax(most, kind.price / row)
-        return float(np.where(units > 0, units * most, 0.0).sum())
+        best = self.find_best_values(kinds)
+        return sum(each.units * best[each.name] for each in self.terms if each.units > 0)
 
     def apply_kinds(self, usage: Mapping[UsageKind, float]) -> CoveredUsage:
         """Apply all commitments to so many instances of each kind."""

@@ -10,44 +10,62 @@ demand, as types that it pays for; a launch would prefer spot otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
 from dovetail.api import labels
+from dovetail.api.pod import Pod
 from dovetail.scheduling import verify
-from dovetail.scheduling.commitments import DUST, Ledger, UsageKind
+from dovetail.scheduling.commitments import DUST, UsageKind
 from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.instance_types import InstanceType, Offering, check_min_values
 from dovetail.scheduling.model.plan import Plan, PlannedNode, describe_purchase
-from dovetail.scheduling.model.requirements import Requirements, Values
+from dovetail.scheduling.model.requirements import Values
 from dovetail.scheduling.model.snapshot import Snapshot, StateNode
 from dovetail.scheduling.postprocess import apply_plan
-from dovetail.scheduling.solve import compute_price_floor
+from dovetail.scheduling.solve import FindPlan, count_zones, prove_floor
 from dovetail.scheduling.sunk_prices import (
     CommitmentBook,
+    PaidZones,
     find_offering_usage,
+    find_paid_zones,
     index_offerings,
-    sink_prices,
+    round_to_uses,
+    sink_fitting,
 )
 
 __all__ = ["fill_commitments", "find_planned_offering", "pin_to_commitment"]
 
-FindPlan = Callable[[Snapshot], Plan]
+# Up to so many pods are all planned at first; of more, as many as commitments may pay for and some.
+_FEW = 200
+_MARGIN = 1.1
+_MOST = 0.7  # of the pods, from which on planning some of them first is not worth it
 
 
-def fill_commitments(snapshot: Snapshot, find_plan: FindPlan, cache: DecisionCache | None = None) -> Plan:
-    """A plan that buys on the snapshot's open commitments while they have room."""
+def fill_commitments(
+    snapshot: Snapshot,
+    find_plan: FindPlan,
+    cache: DecisionCache | None = None,
+    *,
+    find_part: FindPlan | None = None,
+) -> Plan:
+    """A plan that buys on the snapshot's open commitments while they have room.
+
+    `find_part` plans its parts where these need not be verified one by one. A plan that breaks a rule as a
+    whole is not used: then all is bought at list prices.
+    """
     cache = DecisionCache() if cache is None else cache
     filling = _Filling(snapshot, cache)
-    plan = filling.fill(find_plan)
-    if verify.verify_plan(snapshot, plan, cache):
+    plan = filling.fill(find_part or find_plan)
+    unseen = find_part is not None or filling.in_parts
+    if unseen and verify.verify_plan(snapshot, plan, cache):
         return find_plan(snapshot)
-    if not filling.proven_pods or plan.left_out:
+    if not filling.proving or plan.left_out:
         return plan
     # By list prices, which the plan's nodes have too.
-    floor = min(compute_price_floor(snapshot, cache), plan.price)
-    return replace(plan, bound=floor, bound_as_asked=floor, proven_pods=filling.proven_pods)
+    floor, pods = prove_floor(snapshot, cache)
+    return replace(plan, bound=floor, bound_as_asked=floor, proven_pods=pods)
 
 
 class _Filling:
@@ -61,27 +79,75 @@ class _Filling:
         self._usage = dict(self._book.count_usage(snapshot, snapshot.commitments))
         self._ledger = self._book.ledger
         self._parts: list[Plan] = []
-        # How many pods the first solve could prove something of.
-        self.proven_pods = 0
+        self._pinned: dict[object, PlannedNode] = {}
+        self._placed: set[str] = set()
+
+    @property
+    def proving(self) -> bool:
+        """Whether whoever solves looks for a bound, too."""
+        return any(part.proven_pods for part in self._parts)
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether no single solve has looked at the whole plan."""
+        return len(self._parts) > 1
 
     def fill(self, find_plan: FindPlan) -> Plan:
-        opened, world = self._snapshot.open_commitments, self._snapshot
-        while True:
-            sunk = sink_prices(world, opened, self._cache)
+        """Solve, keep and close, no more often than there are commitments to close, and once for the rest."""
+        opened = self._snapshot.open_commitments
+        most, world = len(opened), self._choose_first_pods()
+        everyone = world is self._snapshot
+        for solves in range(most + 1):
+            opened = opened if solves < most else ()
+            sunk = self._sink_fitting(world, opened)
             plan = find_plan(sunk)
-            self.proven_pods = self.proven_pods if self._parts else plan.proven_pods
-            paid = [(node, kind) for node in plan.new_nodes if (kind := self._find_sunk(sunk, node))]
+            paid = [(node, kind) for node in plan.new_nodes if (kind := self._find_sunk(node))]
             kept, refused = self._keep_paid(paid)
-            if not refused:
-                return self._merge(replace(plan, new_nodes=self._settle_nodes(plan.new_nodes, opened, kept)))
+            if not refused and (everyone or self._parts):
+                self._parts.append(
+                    self._rename(plan, self._settle_nodes(sunk, plan.new_nodes, kept), all_pods=True)
+                )
+                break
             closed = {name for kind in refused for name in self._ledger.find_payers(kind)}
-            nodes = self._settle_nodes((node for node, _ in paid if node.name in kept), opened, kept)
-            part = self._rename(replace(plan, new_nodes=nodes))
-            self._parts.append(part)
-            world = self._take_part(sunk, part)
+            nodes = self._settle_nodes(sunk, (node for node, _ in paid if node.name in kept), kept)
+            self._parts.append(self._rename(plan, nodes))
+            world = self._take_part(sunk, self._parts[-1])
             opened = tuple(name for name in opened if name not in closed)
+        return self._merge()
 
-    def _find_sunk(self, sunk: Snapshot, node: PlannedNode) -> UsageKind | None:
+    def _count_left(self) -> dict[str, float]:
+        """How many units of each commitment nothing uses that runs or is kept."""
+        return {each.name: each.left for each in self._ledger.apply_kinds(self._usage).uses}
+
+    def _sink_fitting(self, world: Snapshot, opened: Sequence[str]) -> Snapshot:
+        """The world in which what fits into what is left of open commitments is all but free."""
+        uses, left = self._book.find_market(self._snapshot).uses, self._count_left()
+        fitting = {name: round_to_uses(left[name], uses[name]) for name in opened}
+        return sink_fitting(world, fitting, self._cache)
+
+    def _choose_first_pods(self) -> Snapshot:
+        """The snapshot with about as many of its pods as open commitments can pay for, where it has many."""
+        snapshot = self._snapshot
+        if len(snapshot.pods) <= _FEW:
+            return snapshot
+        market, left = self._book.find_market(snapshot), self._count_left()
+        room = _MARGIN * sum(left[name] * market.values[name] for name in snapshot.open_commitments)
+        count, known = 0, dict[int, float]()
+        for pod in snapshot.pods:
+            cost = known.get(id(pod.spec))
+            if cost is None:
+                asked = pod.spec.nano_requests
+                cost = max((asked.get(name, 0) * rate for name, rate in market.rates.items()), default=0.0)
+                known[id(pod.spec)] = cost
+            room -= cost
+            count += 1
+            if room < 0:
+                break
+        if count >= _MOST * len(snapshot.pods):
+            return snapshot
+        return replace(snapshot, pods=snapshot.pods[:count], moving=(), virtual=())
+
+    def _find_sunk(self, node: PlannedNode) -> UsageKind | None:
         """What a planned node is to commitments, if it is to be bought at a sunk price."""
         if node.capacity_type != labels.ON_DEMAND:
             return None
@@ -128,97 +194,115 @@ class _Filling:
         return low
 
     def _settle_nodes(
-        self, nodes: Iterable[PlannedNode], opened: tuple[str, ...], kept: set[str]
+        self, sunk: Snapshot, nodes: Iterable[PlannedNode], kept: set[str]
     ) -> tuple[PlannedNode, ...]:
         """The nodes at list prices, and those that are paid for as they are to be ordered."""
-        payers = Ledger(each for each in self._snapshot.commitments if each.name in opened)
-        return tuple(
-            pin_to_commitment(node, self._types[node.pool], payers) if node.name in kept else node
-            for node in nodes
+        return tuple(self._pin_node(sunk, node) if node.name in kept else node for node in nodes)
+
+    def _pin_node(self, sunk: Snapshot, node: PlannedNode) -> PlannedNode:
+        """The order of a node that is paid for; those of one batch are mostly alike."""
+        key = id(node.instance_types), node.pool, node.zone, str(node.requirements)
+        like = self._pinned.get(key)
+        if like is None:
+            paid = find_paid_zones(sunk, node.pool, self._cache)
+            like = self._pinned[key] = pin_to_commitment(node, self._types[node.pool], paid)
+        offering = find_planned_offering(self._types[node.pool][node.instance_type], node)
+        assert offering is not None, "its sunk price was found by it"
+        return replace(
+            node,
+            requirements=like.requirements,
+            instance_types=like.instance_types,
+            capacity_types=like.capacity_types,
+            **describe_purchase(offering),
         )
 
-    def _rename(self, plan: Plan) -> Plan:
-        """The part with names that no other part has."""
+    def _rename(self, plan: Plan, nodes: Sequence[PlannedNode], *, all_pods: bool = False) -> Plan:
+        """A part of the plan: these of its nodes, with names that no other part has, and who goes there.
+
+        The last part is about all pods that are left, also those without a place.
+        """
         at = sum(len(part.new_nodes) for part in self._parts)
-        names = {node.name: f"{node.pool}/{at + number + 1}" for number, node in enumerate(plan.new_nodes)}
-        placed = {pod for node in plan.new_nodes for pod in node.pods}
+        names = {node.name: f"{node.pool}/{at + number + 1}" for number, node in enumerate(nodes)}
+        placed = {pod for node in nodes for pod in node.pods}
         placed |= {pod for pods in plan.existing.values() for pod in pods}
         return replace(
             plan,
-            new_nodes=tuple(replace(node, name=names[node.name]) for node in plan.new_nodes),
+            new_nodes=tuple(replace(node, name=names[node.name]) for node in nodes),
             decisions=tuple(
                 replace(each, place=names.get(each.place or "", each.place))
                 for each in plan.decisions
-                if each.pod in placed
+                if all_pods or each.pod in placed
             ),
         )
 
     def _take_part(self, world: Snapshot, part: Plan) -> Snapshot:
         """The world with a part of the plan in it; its nodes take no more pods."""
         names = {node.name for node in part.new_nodes}
-        placed = {pod for node in part.new_nodes for pod in node.pods}
-        placed |= {pod for pods in part.existing.values() for pod in pods}
+        self._placed |= {pod for node in part.new_nodes for pod in node.pods}
+        self._placed |= {pod for pods in part.existing.values() for pod in pods}
         applied = apply_plan(world, part)
         return replace(
             applied,
             catalogs=self._snapshot.catalogs,
             nodes=tuple(_fill_up(state) if _read_node(state) in names else state for state in applied.nodes),
-            pods=tuple(pod for pod in world.pods if pod.full_name not in placed),
-            moving=tuple(pod for pod in world.moving if pod.full_name not in placed),
-            virtual=tuple(pod for pod in world.virtual if pod.full_name not in placed),
+            pods=self._list_waiting(self._snapshot.pods),
+            moving=self._list_waiting(self._snapshot.moving),
+            virtual=self._list_waiting(self._snapshot.virtual),
         )
 
-    def _merge(self, last: Plan) -> Plan:
+    def _list_waiting(self, pods: Iterable[Pod]) -> tuple[Pod, ...]:
+        return tuple(pod for pod in pods if pod.full_name not in self._placed)
+
+    def _count_zones(self) -> Mapping[str, int]:
+        """How many pods wait for each zone. Where all wait for the same, their number is enough."""
+        first, last = self._parts[0].zones, self._parts[-1].zones
+        if not self.in_parts:
+            return last
+        zones = {zone for part in self._parts for zone in part.zones}
+        if len(zones) != 1 or self._snapshot.moving or self._snapshot.virtual:
+            return count_zones(self._snapshot, self._cache)
+        (zone,) = zones
+        early = {pod for part in self._parts[:-1] for node in part.new_nodes for pod in node.pods}
+        early |= {pod for part in self._parts[:-1] for pods in part.existing.values() for pod in pods}
+        return {zone: len(early) + last.get(zone, 0)} if first else last
+
+    def _merge(self) -> Plan:
         """All parts as one plan. No bound of a part is one of the whole, nor is one by sunk prices."""
-        last = self._rename_last(last)
-        unproven = {"bound": 0.0, "bound_as_asked": 0.0, "proven_pods": 0}
-        if not self._parts:
-            return replace(last, **unproven)
-        parts = (*self._parts, last)
+        first, last = self._parts[0], self._parts[-1]
         existing: dict[str, tuple[str, ...]] = {}
-        for part in parts:
+        for part in self._parts:
             for name, pods in part.existing.items():
                 existing[name] = existing.get(name, ()) + tuple(pods)
         return replace(
             last,
-            new_nodes=tuple(node for part in parts for node in part.new_nodes),
-            existing=existing,
-            ignored={**self._parts[0].ignored, **last.ignored},
-            decisions=tuple(each for part in parts for each in part.decisions),
-            pool_problems={**self._parts[0].pool_problems, **last.pool_problems},
-            timed_out=any(part.timed_out for part in parts),
-            zones=self._parts[0].zones,
-            **unproven,
-        )
-
-    def _rename_last(self, last: Plan) -> Plan:
-        if not self._parts:
-            return last
-        renamed = self._rename(last)
-        told = {each.pod for each in renamed.decisions}
-        return replace(
-            renamed,
-            decisions=(*renamed.decisions, *(each for each in last.decisions if each.pod not in told)),
+            new_nodes=tuple(node for part in self._parts for node in part.new_nodes),
+            existing=existing if self.in_parts else last.existing,
+            ignored={**first.ignored, **last.ignored},
+            decisions=tuple(each for part in self._parts for each in part.decisions),
+            pool_problems={**first.pool_problems, **last.pool_problems},
+            timed_out=any(part.timed_out for part in self._parts),
+            zones=self._count_zones(),
+            bound=0.0,
+            bound_as_asked=0.0,
+            proven_pods=0,
         )
 
 
-def pin_to_commitment(node: PlannedNode, types: Mapping[str, InstanceType], payers: Ledger) -> PlannedNode:
+def pin_to_commitment(node: PlannedNode, types: Mapping[str, InstanceType], paid: PaidZones) -> PlannedNode:
     """The node as an order that commitments pay for: on demand, of types and in zones that they pay for.
 
-    `types` have list prices. A node whose minValues do not allow it is ordered as it was planned.
+    A node whose minValues do not allow it is ordered as it was planned.
     """
-    expected = types[node.instance_type]
-    offering = find_planned_offering(expected, node)
-    assert offering is not None, "its price was found by it"
-    sold = _list_sold_zones(expected, node.requirements, payers)
-    zones = frozenset(zone for zone, paid in sold.items() if paid)
     requirements = node.requirements
-    if len(zones) < len(sold):
-        requirements = requirements.replace_key(labels.ZONE, requirements[labels.ZONE] & Values(zones))
+    zones = requirements[labels.ZONE]
+    sold = {zone: yes for zone, yes in paid[node.instance_type].items() if zone in zones}
+    if not all(sold.values()):
+        zones &= Values(frozenset(zone for zone, yes in sold.items() if yes))
+        requirements = requirements.replace_key(labels.ZONE, zones)
     names = tuple(
         name
         for name in node.instance_types
-        if (there := _list_sold_zones(types[name], requirements, payers)) and all(there.values())
+        if (there := [yes for zone, yes in paid[name].items() if zone in zones]) and all(there)
     )
     capacity_type = Values(
         frozenset((labels.ON_DEMAND,)), min_values=requirements[labels.CAPACITY_TYPE].min_values
@@ -228,25 +312,13 @@ def pin_to_commitment(node: PlannedNode, types: Mapping[str, InstanceType], paye
         requirements=requirements.replace_key(labels.CAPACITY_TYPE, capacity_type),
         instance_types=names,
         capacity_types=(labels.ON_DEMAND,),
-        **describe_purchase(offering),
     )
     if node.requirements.has_min_values and (
         pinned.ordered.too_few
         or not check_min_values([types[name] for name in names], pinned.requirements).met
     ):
-        return replace(node, **describe_purchase(offering))
+        return node
     return pinned
-
-
-def _list_sold_zones(each: InstanceType, wanted: Requirements, payers: Ledger) -> dict[str, bool]:
-    """The zones in which the type can be had on demand, and whether a commitment would pay for it there."""
-    zones = wanted[labels.ZONE]
-    found: dict[str, bool] = {}
-    for offering in each.offerings:
-        if offering.available and offering.capacity_type == labels.ON_DEMAND and offering.zone in zones:
-            kind = find_offering_usage(each, offering)
-            found[offering.zone] = kind is not None and bool(payers.find_payers(kind))
-    return found
 
 
 def find_planned_offering(each: InstanceType | None, node: PlannedNode) -> Offering | None:

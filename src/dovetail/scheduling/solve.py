@@ -15,7 +15,7 @@ and `should_stop` is only an outer limit. A `cache` that is handed in saves work
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -45,14 +45,18 @@ from dovetail.scheduling.sequential.schedule import run_scheduler, schedule_pods
 from dovetail.scheduling.sequential.scheduler import SequentialScheduler
 
 __all__ = [
+    "FEW",
     "QUICK",
     "THOROUGH",
     "Effort",
     "build_first_plan",
     "compute_price_floor",
+    "count_zones",
     "find_cheapest_plan",
+    "prove_floor",
     "search_domains",
     "solve",
+    "solve_in_parts",
 ]
 
 MOST_RUNS = 24
@@ -118,7 +122,8 @@ def _list_neighbours(choices: Sequence[Choice], tried: set[tuple[int, ...]]) -> 
 
 
 ShouldStop = Callable[[], bool]
-_FEW = 300  # pods up to which the sequential scheduler's plan is made as well, for it may be the better one
+FindPlan = Callable[[Snapshot], Plan]
+FEW = 300  # pods up to which the sequential scheduler's plan is made as well, for it may be the better one
 _PROVEN = 1 + 1e-6  # times the bound: a plan this cheap is not searched further
 _MANY = 2_000  # pods left for the sequential scheduler before a time limit could matter
 
@@ -133,6 +138,31 @@ def solve(
     used = DecisionCache() if cache is None else cache
     plan, found = decide_without_bad_objects(
         snapshot, lambda seen: _solve_snapshot(seen, effort, should_stop, used), used
+    )
+    return _add_set_aside(plan, snapshot, (*snapshot.set_aside, *found))
+
+
+def solve_in_parts(
+    snapshot: Snapshot,
+    decide: Callable[[Snapshot, FindPlan, FindPlan], Plan],
+    effort: Effort,
+    cache: DecisionCache | None = None,
+) -> Plan:
+    """The plan that `decide` makes of a large batch, part by part, each of which it need not verify.
+
+    It is given how to plan the whole and how to plan a part; the plan that it makes is to be verified.
+    """
+    used = DecisionCache() if cache is None else cache
+
+    def find_whole(asked: Snapshot) -> Plan:
+        return find_cheapest_plan(asked, effort, cache=used)
+
+    def find_part(asked: Snapshot) -> Plan:
+        made = build_first_plan(asked, effort, cache=used)
+        return find_whole(asked) if made is None or made.left_out else made
+
+    plan, found = decide_without_bad_objects(
+        snapshot, lambda seen: add_headroom(seen, decide(seen, find_whole, find_part)), used
     )
     return _add_set_aside(plan, snapshot, (*snapshot.set_aside, *found))
 
@@ -180,7 +210,7 @@ def find_cheapest_plan(
         return _schedule_one_by_one(snapshot, should_stop, cache)
     if plan.left_out:
         return _choose_better_plan(plan, _schedule_one_by_one(snapshot, should_stop, cache))
-    if len(snapshot.pods) <= _FEW:
+    if len(snapshot.pods) <= FEW:
         cheapest_known = plan.price <= plan.bound_as_asked * _PROVEN
         one_by_one = schedule_pods if cheapest_known else search_domains
         return _choose_better_plan(plan, one_by_one(snapshot, should_stop=should_stop, cache=cache))
@@ -188,7 +218,7 @@ def find_cheapest_plan(
 
 
 def _schedule_one_by_one(snapshot: Snapshot, should_stop: ShouldStop | None, cache: DecisionCache) -> Plan:
-    if len(snapshot.pods) <= _FEW:
+    if len(snapshot.pods) <= FEW:
         return search_domains(snapshot, should_stop, cache)
     return schedule_pods(snapshot, should_stop=should_stop, cache=cache)
 
@@ -261,9 +291,20 @@ def compute_price_floor(snapshot: Snapshot, cache: DecisionCache | None = None) 
 
     Pods the packing cannot count are left out of it, so the floor still holds with them, if less tightly.
     """
+    return prove_floor(snapshot, cache)[0]
+
+
+def prove_floor(snapshot: Snapshot, cache: DecisionCache | None = None) -> tuple[float, int]:
+    """The same, and how many pods it is about."""
     run = SequentialScheduler(snapshot, cache=cache)
     counted = group_pods(run, _group_by_shape(run), snapshot.options.most_pods)
-    return _compute_bounds(run, counted)[0] if counted is not None else 0.0
+    return (_compute_bounds(run, counted)[0], counted.proven_pods) if counted is not None else (0.0, 0)
+
+
+def count_zones(snapshot: Snapshot, cache: DecisionCache | None = None) -> Mapping[str, int]:
+    """How many pods wait for each zone, as a plan for all of them counts them."""
+    run = SequentialScheduler(snapshot, cache=cache)
+    return count_pending_by_zone(run, _group_by_shape(run).items())
 
 
 def _never_stop() -> bool:

@@ -7,14 +7,17 @@ listed, so that their order is kept. What is bought and moved by it is valued by
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import inf
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from dovetail.api import labels
 from dovetail.scheduling.bill import PriceList, find_usage
 from dovetail.scheduling.commitment_terms import CommitmentTerms
-from dovetail.scheduling.commitments import Ledger, UsageKind, is_still_open
+from dovetail.scheduling.commitments import DUST, Ledger, UsageKind, is_still_open
 from dovetail.scheduling.model import state_node as views
 from dovetail.scheduling.model.decision_cache import DecisionCache
 from dovetail.scheduling.model.instance_types import InstanceType, Offering
@@ -22,7 +25,19 @@ from dovetail.scheduling.model.requirements import Requirements
 from dovetail.scheduling.model.snapshot import Snapshot, StateNode
 from dovetail.scheduling.spend_prices import list_possible_types
 
-__all__ = ["CommitmentBook", "add_commitments", "find_offering_usage", "list_usage_kinds", "sink_prices"]
+__all__ = [
+    "CommitmentBook",
+    "CommitmentMarket",
+    "PaidZones",
+    "add_commitments",
+    "find_offering_usage",
+    "find_paid_zones",
+    "index_offerings",
+    "list_usage_kinds",
+    "round_to_uses",
+    "sink_fitting",
+    "sink_prices",
+]
 
 SUNK = 10_000_000
 _MOST_KEPT = 8
@@ -51,6 +66,34 @@ def list_usage_kinds(catalogs: Iterable[Iterable[InstanceType]]) -> set[UsageKin
     }
 
 
+class CommitmentMarket(NamedTuple):
+    """What can be bought on commitments.
+
+    By commitment: the units that each kind of instance uses up, the fewest first, and the most dollars of
+    list prices that a unit can pay for. By resource: the least that a billionth of it costs on demand.
+    """
+
+    uses: Mapping[str, Sequence[float]]
+    values: Mapping[str, float]
+    rates: Mapping[str, float]
+
+    def find_smallest(self, name: str) -> float:
+        """The fewest units of a commitment that anything on sale uses up; infinite if it pays for nothing."""
+        return self.uses[name][0] if self.uses[name] else inf
+
+
+def find_lowest_rates(snapshot: Snapshot) -> dict[str, float]:
+    """The least that a billionth of CPU or memory costs on demand, by list prices."""
+    found: dict[str, float] = {}
+    for each in {id(each): each for types in snapshot.catalogs for each in types}.values():
+        price = max((deal.listed_price for deal in each.offerings if deal.available), default=inf)
+        for name in ("cpu", "memory"):
+            amount = each.capacity[name].nano if name in each.capacity else 0
+            if amount > 0:
+                found[name] = min(found.get(name, inf), price / amount)
+    return found
+
+
 class CommitmentBook:
     """Which commitments nodes are bought on, asked again and again: only nodes that changed are looked at."""
 
@@ -60,7 +103,7 @@ class CommitmentBook:
         self._pools: dict[str, int] = {}
         self._prices = PriceList((), {})
         self._entries: dict[int, tuple[StateNode, UsageKind | None]] = {}
-        self._smallest: dict[str, float] | None = None
+        self._market: CommitmentMarket | None = None
         self.ledger = Ledger()
 
     def add_commitments(self, snapshot: Snapshot, terms: tuple[CommitmentTerms, ...]) -> Snapshot:
@@ -71,13 +114,12 @@ class CommitmentBook:
             return replace(snapshot, commitments=terms)
         usage = self.count_usage(snapshot, terms)
         uses = {each.name: each for each in self.ledger.apply_kinds(usage).uses}
-        if self._smallest is None:
-            self._smallest = self.ledger.find_smallest_uses(list_usage_kinds(snapshot.catalogs))
-        smallest = self._smallest
+        market = self.find_market(snapshot)
         opened = tuple(
             each.name
             for each in self.ledger.terms
-            if not each.ending and is_still_open(uses[each.name], smallest[each.name], each.was_full)
+            if not each.ending
+            and is_still_open(uses[each.name], market.find_smallest(each.name), each.was_full)
         )
         return replace(snapshot, commitments=self.ledger.terms, open_commitments=opened)
 
@@ -96,6 +138,15 @@ class CommitmentBook:
                 found[entry[1]] = found.get(entry[1], 0.0) + 1
         return found
 
+    def find_market(self, snapshot: Snapshot) -> CommitmentMarket:
+        """What can be bought, as the commitments that were last asked about see it."""
+        if self._market is None:
+            kinds = list_usage_kinds(snapshot.catalogs)
+            self._market = CommitmentMarket(
+                self.ledger.list_uses(kinds), self.ledger.find_best_values(kinds), find_lowest_rates(snapshot)
+            )
+        return self._market
+
     def _move_to(self, snapshot: Snapshot, terms: tuple[CommitmentTerms, ...]) -> None:
         pools = {pool.name: pool.catalog for pool in snapshot.pools}
         changed = pools != self._pools or (
@@ -106,7 +157,7 @@ class CommitmentBook:
         if terms is not self._terms and terms != self._terms:
             self.ledger, changed = Ledger(terms), True
         if changed:
-            self._smallest = None
+            self._market = None
         self._pools, self._catalogs, self._terms = pools, snapshot.catalogs, terms
 
     def _find_usage(self, state: StateNode, snapshot: Snapshot) -> UsageKind | None:
@@ -145,10 +196,10 @@ class _SunkCatalogs:
     """Catalogues with sunk prices, made once for as long as nothing opens or closes."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[int, int, tuple[str, ...]], tuple[Catalogs, object, Catalogs]] = {}
+        self._kept: dict[tuple[object, ...], tuple[Catalogs, object, Catalogs]] = {}
 
-    def find_catalogs(self, snapshot: Snapshot, opened: tuple[str, ...]) -> Catalogs:
-        key = id(snapshot.catalogs), id(snapshot.commitments), opened
+    def find_catalogs(self, snapshot: Snapshot, opened: Mapping[str, float]) -> Catalogs:
+        key = id(snapshot.catalogs), id(snapshot.commitments), tuple(opened.items())
         kept = self._kept.get(key)
         if kept is None:
             made = _sink_catalogs(snapshot, opened)
@@ -159,36 +210,90 @@ class _SunkCatalogs:
         return kept[2]
 
 
-def sink_prices(snapshot: Snapshot, opened: tuple[str, ...], cache: DecisionCache | None = None) -> Snapshot:
+def sink_prices(snapshot: Snapshot, opened: Sequence[str], cache: DecisionCache | None = None) -> Snapshot:
     """The snapshot in which all that these commitments would pay for is all but free."""
+    return sink_fitting(snapshot, dict.fromkeys(opened, inf), cache)
+
+
+def sink_fitting(
+    snapshot: Snapshot, opened: Mapping[str, float], cache: DecisionCache | None = None
+) -> Snapshot:
+    """The same of what uses up no more units of a commitment than are given by its name."""
     if not opened:
         return snapshot
     sunk = (DecisionCache() if cache is None else cache).get_part(_SunkCatalogs)
     return replace(snapshot, catalogs=sunk.find_catalogs(snapshot, opened))
 
 
-def _sink_catalogs(snapshot: Snapshot, opened: tuple[str, ...]) -> Catalogs:
-    ledger = Ledger(each for each in snapshot.commitments if each.name in opened)
+def round_to_uses(left: float, uses: Sequence[float]) -> float:
+    """The most that anything uses up which fits into what is left; without bound where everything does.
+
+    So prices change only when a size of instance begins or ceases to fit.
+    """
+    at = bisect_right(uses, left + DUST)
+    return inf if at == len(uses) else (uses[at - 1] if at else 0.0)
+
+
+def _sink_catalogs(snapshot: Snapshot, opened: Mapping[str, float]) -> Catalogs:
+    payers = [(each, opened[each.name]) for each in snapshot.commitments if each.name in opened]
     paid: dict[UsageKind, bool] = {}
-    return tuple(tuple(_sink_type(each, ledger, paid) for each in types) for types in snapshot.catalogs)
+
+    def is_paid(kind: UsageKind) -> bool:
+        if kind not in paid:
+            uses = ((each.count_use(*kind), most) for each, most in payers)
+            paid[kind] = any(use is not None and use <= most + DUST for use, most in uses)
+        return paid[kind]
+
+    return tuple(tuple(_sink_type(each, is_paid) for each in types) for types in snapshot.catalogs)
 
 
-def _sink_type(each: InstanceType, ledger: Ledger, paid: dict[UsageKind, bool]) -> InstanceType:
-    offerings = tuple(_sink_offerings(each, ledger, paid))
+def _sink_type(each: InstanceType, is_paid: Callable[[UsageKind], bool]) -> InstanceType:
+    offerings = tuple(_sink_offerings(each, is_paid))
     changed = any(new is not old for new, old in zip(offerings, each.offerings, strict=True))
     return replace(each, offerings=offerings) if changed else each
 
 
-def _sink_offerings(each: InstanceType, ledger: Ledger, paid: dict[UsageKind, bool]) -> Iterator[Offering]:
+def _sink_offerings(each: InstanceType, is_paid: Callable[[UsageKind], bool]) -> Iterator[Offering]:
     for offering in each.offerings:
         kind = find_offering_usage(each, offering)
-        if kind is not None and kind not in paid:
-            paid[kind] = bool(ledger.find_payers(kind))
-        if kind is None or not paid[kind]:
+        if kind is None or not is_paid(kind):
             yield offering
             continue
         listed = offering.listed_price
         yield replace(offering, price=listed / SUNK, listed=listed)
+
+
+PaidZones = Mapping[str, Mapping[str, bool]]
+"""By instance type, the zones where it is sold on demand, and whether a commitment would pay for it there."""
+
+
+class _PaidZones:
+    """Where what is sold is paid for, found once for each catalogue with sunk prices."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, tuple[object, PaidZones]] = {}
+
+    def find_zones(self, types: tuple[InstanceType, ...]) -> PaidZones:
+        kept = self._kept.get(id(types))
+        if kept is None:
+            while len(self._kept) >= _MOST_KEPT:
+                del self._kept[next(iter(self._kept))]
+            kept = self._kept[id(types)] = types, {each.name: _list_paid_zones(each) for each in types}
+        return kept[1]
+
+
+def _list_paid_zones(each: InstanceType) -> dict[str, bool]:
+    return {
+        offering.zone: offering.listed is not None
+        for offering in each.offerings
+        if offering.available and offering.capacity_type == labels.ON_DEMAND
+    }
+
+
+def find_paid_zones(snapshot: Snapshot, pool: str, cache: DecisionCache) -> PaidZones:
+    """Where commitments would pay for what a NodePool may buy, by the sunk prices of the snapshot."""
+    types = next(snapshot.list_types(each) for each in snapshot.pools if each.name == pool)
+    return cache.get_part(_PaidZones).find_zones(types)
 
 
 def index_offerings(snapshot: Snapshot) -> Mapping[str, Mapping[str, InstanceType]]:
