@@ -101,7 +101,8 @@ class CommitmentTerms(Record, frozen=True):
         if not self.holds_in(zone) or (self.family and find_family(instance_type) != self.family):
             return None
         if self.discount is not None:
-            return price * (1 - self.discount)
+            # Rates that are equal to a person are equal here: the order of plans depends on it.
+            return round(price * (1 - self.discount), 12)
         rate = None if windows else self.rates.get(instance_type)
         return rate if rate is not None and rate <= price else None
 

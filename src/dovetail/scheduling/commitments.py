@@ -32,6 +32,7 @@ __all__ = [
 ]
 
 DUST = 1e-9
+_MOST_ORDERS = 16
 _DIGITS = 12  # of a saving's share: what differs by less is equal
 # Open again below this part, and full where not even the smallest eligible instance fits any more.
 OPEN_BELOW = 0.97
@@ -105,6 +106,7 @@ class Ledger:
         self._stages[RESERVED].sort(key=lambda number: self.terms[number].flexible)
         # What an instance of a kind uses up of every commitment; not a number where it may not.
         self._rows: dict[UsageKind, np.ndarray] = {}
+        self._orders: dict[tuple[UsageKind, ...], _KindOrder] = {}
 
     def __bool__(self) -> bool:
         return bool(self.terms)
@@ -126,6 +128,10 @@ class Ledger:
         found = zip(self.terms, columns, strict=True)
         return {each.name: column[~np.isnan(column)].tolist() for each, column in found}
 
+    def find_smallest_uses(self, kinds: Iterable[UsageKind]) -> dict[str, float]:
+        """By commitment, the fewest of its units that any of these uses up; infinite where none may."""
+        return {name: uses[0] if uses else inf for name, uses in self.list_uses(kinds).items()}
+
     def find_best_values(self, kinds: Iterable[UsageKind]) -> dict[str, float]:
         """By commitment, the most dollars of list prices that a unit of it could pay for, on these."""
         most = np.zeros(len(self.terms))
@@ -144,7 +150,7 @@ class Ledger:
         kinds = sorted(kind for kind, count in usage.items() if count > 0)
         run = _LedgerRun(self, kinds, [float(usage[kind]) for kind in kinds])
         if kinds and self.terms:
-            run.use = np.array([self._find_row(kind) for kind in kinds])
+            run.order = self._find_order(tuple(kinds))
             run.apply_reserved(self._stages[RESERVED_IN_ZONE])
             run.apply_reserved(self._stages[RESERVED])
             run.apply_plans(self._stages[FAMILY_PLAN])
@@ -165,6 +171,16 @@ class Ledger:
             _spread_parts(sorted(members[kind]), parts, covers)
         return covers, found
 
+    def _find_order(self, kinds: tuple[UsageKind, ...]) -> _KindOrder:
+        """How commitments look at these kinds; a fleet is mostly of the same kinds as before."""
+        order = self._orders.get(kinds)
+        if order is None:
+            while len(self._orders) >= _MOST_ORDERS:
+                del self._orders[next(iter(self._orders))]
+            use = np.array([self._find_row(kind) for kind in kinds])
+            order = self._orders[kinds] = _KindOrder(use, np.array([kind.price for kind in kinds]))
+        return order
+
     def _find_row(self, kind: UsageKind) -> np.ndarray:
         row = self._rows.get(kind)
         if row is None:
@@ -180,6 +196,10 @@ def _spread_parts(
     at, room = 0, 1.0
     shares: dict[str, float] = {}
     for name, amount in parts:
+        if not shares and amount >= 1:
+            whole = min(int(amount + DUST), len(nodes) - at)
+            covers.update(dict.fromkeys(nodes[at : at + whole], NodeCover(1.0, (name,))))
+            at, amount = at + whole, amount - whole
         while amount > DUST and at < len(nodes):
             taken = min(room, amount)
             shares[name] = shares.get(name, 0.0) + taken
@@ -191,6 +211,39 @@ def _spread_parts(
         covers[nodes[at]] = NodeCover(min(1.0, sum(shares.values())), tuple(shares))
 
 
+class _KindOrder:
+    """In which order each commitment pays for some kinds of instances, by the numbers of their rows."""
+
+    def __init__(self, use: np.ndarray, prices: np.ndarray) -> None:
+        self._use = use
+        self._prices = prices
+        self._by_units: dict[int, list[tuple[float, int]]] = {}
+        self._by_saving: dict[int, list[tuple[float, float, int]]] = {}
+
+    def order_by_units(self, number: int) -> list[tuple[float, int]]:
+        """Of reserved instances: units and row of each kind, the smallest size first."""
+        found = self._by_units.get(number)
+        if found is None:
+            column = self._use[:, number]
+            rows = np.flatnonzero(~np.isnan(column))
+            rows = rows[np.argsort(column[rows], kind="stable")]
+            found = self._by_units[number] = list(zip(column[rows].tolist(), rows.tolist(), strict=True))
+        return found
+
+    def order_by_saving(self, number: int) -> list[tuple[float, float, int]]:
+        """Of a plan: the part of its price, the rate and the row of each kind, the highest saving first."""
+        found = self._by_saving.get(number)
+        if found is None:
+            rates = self._use[:, number]
+            rows = np.flatnonzero(~np.isnan(rates))
+            rates = rates[rows]
+            lost = np.round(rates / self._prices[rows], _DIGITS)
+            order = np.lexsort((rows, rates, lost))
+            columns = lost[order].tolist(), rates[order].tolist(), rows[order].tolist()
+            found = self._by_saving[number] = list(zip(*columns, strict=True))
+        return found
+
+
 @dataclass
 class _LedgerRun:
     """One application of a ledger: what is left of usage and commitments, and who paid for what."""
@@ -200,26 +253,25 @@ class _LedgerRun:
     left: list[float]
 
     def __post_init__(self) -> None:
-        self.use = np.empty((0, 0))
+        self.order = _KindOrder(np.empty((0, 0)), np.empty(0))
         self.room = [each.units for each in self.ledger.terms]
         self.parts: list[list[tuple[str, float]]] = [[] for _ in self.kinds]
 
     def apply_reserved(self, numbers: Sequence[int]) -> None:
         """Reserved instances one after the other, each to the smallest sizes first."""
         for number in numbers:
-            column = self.use[:, number]
-            rows = np.flatnonzero(~np.isnan(column))
-            for row in rows[np.argsort(column[rows], kind="stable")].tolist():
+            for units, row in self.order.order_by_units(number):
                 if self.room[number] <= DUST:
                     break
-                self._pay(number, row, float(column[row]))
+                if self.left[row] > DUST:
+                    self._pay(number, row, units)
 
     def apply_plans(self, numbers: Sequence[int]) -> None:
         """All plans of a kind together: whatever plan and usage save the largest share come first."""
-        prices = np.array([kind.price for kind in self.kinds])
         heap: list[tuple[float, float, int, int, int]] = []
-        orders = {number: self._order_rows(number, prices) for number in numbers}
-        for number in numbers:
+        active = [number for number in numbers if self.room[number] > DUST]
+        orders = {number: self.order.order_by_saving(number) for number in active}
+        for number in active:
             self._push_next(heap, orders[number], number, 0)
         while heap:
             _, rate, row, number, at = heapq.heappop(heap)
@@ -227,16 +279,6 @@ class _LedgerRun:
                 self._pay(number, row, rate)
             if self.room[number] > DUST:
                 self._push_next(heap, orders[number], number, at + 1)
-
-    def _order_rows(self, number: int, prices: np.ndarray) -> list[tuple[float, float, int]]:
-        rates = self.use[:, number]
-        rows = np.flatnonzero(~np.isnan(rates))
-        if not len(rows) or self.room[number] <= DUST:
-            return []
-        rates = rates[rows]
-        lost = np.round(rates / prices[rows], _DIGITS)
-        order = np.lexsort((rows, rates, lost))
-        return list(zip(lost[order].tolist(), rates[order].tolist(), rows[order].tolist(), strict=True))
 
     def _push_next(
         self,

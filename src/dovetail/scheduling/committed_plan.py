@@ -1,7 +1,7 @@
 """Buying on commitments: fill what is paid for, close it, and buy the rest at list prices.
 
     solve     with all that open commitments would pay for at a sunk price
-    keep      nodes that they really pay for, in the order in which they would be applied
+    keep      nodes that they really pay for, those first that save most
     close     what has no room for the others, and solve for their pods again
 
 So there is one solve more than commitments are closed. Nodes that a commitment pays for are ordered on
@@ -174,10 +174,10 @@ class _Filling:
         return kept, refused
 
     def _order_kind(self, kind: UsageKind) -> tuple[float, float, UsageKind]:
-        """As commitments are applied: what is saved most by its percentage, then what uses up less."""
+        """What saves most by its percentage comes first; of equals the large, as small ones fill the rest."""
         alone = self._ledger.apply_kinds({kind: 1.0})
         used = sum(each.used for each in alone.uses)
-        return used / kind.price, used, kind
+        return used / kind.price, -used, kind
 
     def _count_fitting(self, kind: UsageKind, most: int) -> int:
         """How many more of a kind commitments pay for in full, beside all that runs and is kept."""

@@ -208,7 +208,11 @@ def _random_commitment(rng: Random, name: str) -> Commitment:
 @pytest.mark.parametrize("batch", range(10))
 def test_the_ledger_equals_brute_force_on_random_fleets(batch: int) -> None:
     covered_fleets = 0
-    for seed in range(batch * FLEETS // 10, (batch + 1) * FLEETS // 10):
+    seeds = {
+        *range(batch * FLEETS // 10, (batch + 1) * FLEETS // 10),
+        804,
+    }  # 804: rates that are equal but for dust
+    for seed in sorted(seeds):
         rng = Random(seed)
         fleet, commitments = random_fleet(rng), random_commitments(rng)
         lines = [
