@@ -179,6 +179,16 @@ def test_a_pool_that_grows_pod_by_pod_buys_room_for_as_many_again() -> None:
     assert "c-02" not in plan.new_nodes[0].instance_types
 
 
+@pytest.mark.parametrize("option", ["consolidating", "one_by_one"])
+def test_a_question_that_is_no_order_buys_no_room_ahead(option: str) -> None:
+    """Consolidation compares prices, and room for those who are to come would make every node dear."""
+    snapshot = growing(HOUR).snapshot(web(9, 0))
+    asked = replace(snapshot, options=replace(snapshot.options, **{option: True}))
+
+    assert bought(solve(asked)) == ["c-01"]
+    assert solve(asked) == schedule_pods(asked)
+
+
 @pytest.mark.parametrize(
     "came", [(), (5,), (130, 140, 150, 160, 170, 180)], ids=["never", "once", "long ago"]
 )
