@@ -34,7 +34,7 @@ def list_events(cluster: SpendCluster, kind: str) -> set[str]:
     }
 
 
-@pytest.mark.spec("SL-9")
+@pytest.mark.spec("SL-8", "SL-9")
 def test_a_limit_says_what_is_spent_and_held_and_when_that_is_over() -> None:
     async def main() -> None:
         cluster = SpendCluster()
