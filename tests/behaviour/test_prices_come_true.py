@@ -216,7 +216,7 @@ class ShapeStory:
         count, size = chance.randint(15, 30), chance.choice(("300m", "600m", "1100m"))
         others, other = chance.randint(5, 15), chance.choice(("400m", "900m"))
         narrow = self.rule.startswith("pool") and self.ruled
-        cluster.create_pool((chance.choice(("2", "32", "64")),) if narrow else ())
+        cluster.create_pool((chance.choice(("48", "64", "96")),) if narrow else ())
         cluster.create_app("ruled", count, size, **(self.build_rule() if self.ruled else {}))
         cluster.create_app("other", others, other)
         await cluster.settle(HOUR)

@@ -35,13 +35,15 @@ def build_ruled_fleet() -> Situation:
     objects: list[Json] = [pool("general", ("spot", "on-demand"))]
     for number in range(NODES):
         name, bought = f"node-{number:03}", ("spot", "on-demand")[number % 4 < 2]
-        objects += claimed_node(name, "general", "8", ZONES[number % 2], bought)
+        node, claim = claimed_node(name, "general", "8", ZONES[number % 2], bought)
+        claim["status"].setdefault("conditions", []).append({"type": "Consolidatable", "status": "True"})
+        objects += [node, claim]
         for each in range(PODS):
             app = (number * PODS + each) % APPS
             cpu = 500 + 25 * (each % 4)
             made = running_pod(f"app{app}-5d9c-{number}-{each}", f"app{app}", name, cpu, 900)
             objects.append(_add_rules(made, app, number))
-    objects += [_build_pdb(app) for app in range(0, APPS, 4)]
+    objects += [_build_pdb(app) for app in (0, 10)]  # each node is held by one of them
     for made in objects:
         world.add(made["apiVersion"], made["kind"], made)
     types = tuple(each for each in read_instance_types() if "amd64-linux" in each.name)

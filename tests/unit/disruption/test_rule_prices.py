@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace as swap
 from datetime import timedelta
 
 import pytest
@@ -12,6 +14,10 @@ from dovetail.api import labels
 from dovetail.api.meta import LabelSelector
 from dovetail.api.nodepool import Budget, NodePool
 from dovetail.api.pod import Pod
+from dovetail.disruption import held_price, priced_cluster, settling, shape_price
+from dovetail.disruption.choose import DisruptionChoice
+from dovetail.disruption.inputs import DisruptionInput
+from dovetail.disruption.methods.consolidation import choose_single_node
 from dovetail.disruption.priced_cluster import sum_bill
 from dovetail.disruption.pricing_rules import (
     PricedCluster,
@@ -26,9 +32,10 @@ from dovetail.disruption.pricing_rules import (
     rank_prices,
     with_parts,
 )
-from dovetail.disruption.situation import Situation
+from dovetail.disruption.situation import Situation, decide_plan
 from dovetail.errors import BadInput
 from dovetail.scheduling.commitment_terms import CommitmentTerms
+from dovetail.scheduling.model.plan import Plan
 from dovetail.scheduling.model.snapshot import Snapshot
 from dovetail.scheduling.spend_caps import SpendCap
 from support.builders import NOW, nodepool, owner, pod, taint
@@ -235,7 +242,8 @@ def test_requirements_are_named_by_the_end_of_their_key_and_told_by_what_they_fo
 
 def test_a_requirement_on_how_nodes_are_paid_for_has_the_price_of_spot() -> None:
     """The plan names both ways to pay; that it is priced by spot must not be overlooked."""
-    types = (machine("both", 4, 2.0), machine("cheap", 4, 0.5, kinds=("spot",)))
+    ways = [offering(Z1, "on-demand", 2.0), offering(Z1, "spot", 0.5)]
+    types = (instance_type("both", 4, "32Gi", 110, offerings=ways),)
     asked = [(labels.CAPACITY_TYPE, "In", "on-demand")]
     found = waiting(pod("w", cpu="3"), pools=[nodepool(requirements=asked)], types=types)
     assert price(found, "pool/default:requirements[capacity-type]").costs_now == pytest.approx(1.5)
@@ -493,3 +501,98 @@ def test_with_commitments_a_price_is_that_of_the_bill() -> None:
     paid = cluster(replace(shapes.situation.snapshot, commitments=(six,)))
     made = price(paid, rule)
     assert max(made.costs_now, made.at_most) == pytest.approx(0.0)
+
+
+@pytest.mark.spec("PR-7")
+def test_a_rule_takes_one_plan_or_one_look_at_what_it_frees(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever all rules share is worked out once, and a rule that frees no node is not looked into."""
+    counted: Counter[str] = Counter()
+
+    def count(module: object, name: str) -> None:
+        honest = getattr(module, name)
+
+        def counting(*asked: object, **more: object) -> object:
+            counted[f"{getattr(module, '__name__', '').rpartition('.')[2]}.{name}"] += 1
+            return honest(*asked, **more)
+
+        monkeypatch.setattr(module, name, counting)
+
+    for module, name in (
+        (shape_price, "decide_plan"),
+        (shape_price, "compute_price_floor"),
+        (priced_cluster, "decide_plan"),
+        (priced_cluster, "settle_disruption"),
+        (held_price, "settle_disruption"),
+        (held_price, "compute_fleet_floor"),
+    ):
+        count(module, name)
+    budgets = [
+        pdb(f"pdb-{number}", allowed=1, max_unavailable=1, namespace=f"n{number}") for number in range(20)
+    ]
+    apps = [
+        pod(
+            f"{app}-0",
+            cpu="500m",
+            labels={"app": app},
+            node="held",
+            owned_by=owner("ReplicaSet", f"{app}-77f"),
+            affinity=apart(labels.HOSTNAME, app=app),
+        )
+        for app in (f"app{number}" for number in range(20))
+    ]
+    world = scene(state("held", web("w", "500m"), *apps, of=LARGE), pdbs=[pdb(max_unavailable=0), *budgets])
+    found = cluster(world.snapshot)
+    rules = [each for each in list_rules(found.situation) if not each.name.startswith("budget")]
+    assert len(rules) == 41
+    price_rules(found, rules)
+    assert counted == {
+        "shape_price.decide_plan": 20,
+        "shape_price.compute_price_floor": 20,
+        "priced_cluster.decide_plan": priced_cluster.SEARCHES,
+        "priced_cluster.settle_disruption": 1,
+        "held_price.settle_disruption": 1,
+        "held_price.compute_fleet_floor": 1,
+    }
+
+
+# --------------------------------------------------------- only what is accepted
+
+
+def test_a_plan_that_breaks_a_rule_saves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = waiting(*apart_pods(6))
+    rule = "deployment/default/api:anti-affinity"
+    honest = price(found, rule)
+    decide = decide_plan
+
+    def squeeze(*asked: object) -> Plan:
+        """All pods on one of the planned nodes, which is too small for them."""
+        plan = decide(*asked)  # type: ignore[arg-type]
+        first = plan.new_nodes[0]
+        pods = tuple(pod for node in plan.new_nodes for pod in node.pods)
+        return replace(plan, new_nodes=(replace(first, pods=pods, instance_type="small", price=0.1),))
+
+    monkeypatch.setattr(shape_price, "decide_plan", squeeze)
+    cheated = price(waiting(*apart_pods(9)), rule)
+    assert cheated.costs_now == 0.0
+    assert cheated.at_most > honest.at_most
+
+
+def test_a_command_that_verification_refuses_is_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = held_by_pdb()
+    (rule,) = find_rules(list_rules(found.situation), ["pdb/default/pdb"])
+    assert price_rule(found, rule)[0].costs_now == pytest.approx(7.0)
+    choose = choose_single_node
+
+    def choose_wrongly(inputs: DisruptionInput) -> DisruptionChoice:
+        """What it chooses, with the pods on a node that is full."""
+        choice = choose(inputs)
+        choice.commands = [
+            swap(each, plan=replace(each.plan, new_nodes=(), existing={"full": ("default/w",)}))
+            for each in choice.commands
+            if each.plan is not None
+        ]
+        return choice
+
+    monkeypatch.setattr(settling, "choose_single_node", choose_wrongly)
+    made = price_rule(held_by_pdb(), rule)[0]
+    assert (made.costs_now, made.nodes) == (0.0, {})
