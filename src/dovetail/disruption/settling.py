@@ -7,7 +7,7 @@ nothing. Drift is left out: it replaces nodes for another reason than money.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -16,10 +16,15 @@ from dovetail.api import conditions, labels
 from dovetail.api.meta import Condition, ObjectMeta
 from dovetail.api.nodeclaim import NodeClaim, NodeClaimSpec, NodeClaimStatus
 from dovetail.api.nodepool import NodePool
-from dovetail.disruption.choose import DisruptionChoice
-from dovetail.disruption.command import Command
+from dovetail.disruption.budgets import compute_allowances
+from dovetail.disruption.candidates import Candidate, DisruptionClass, evaluate_node
+from dovetail.disruption.command import SINGLE, Command
 from dovetail.disruption.inputs import DisruptionInput
-from dovetail.disruption.methods.consolidation import choose_multi_node, choose_single_node
+from dovetail.disruption.methods.consolidation import (
+    choose_multi_node,
+    judge_single_node,
+    list_single_node_queue,
+)
 from dovetail.disruption.methods.emptiness import choose_empty_nodes, is_consolidation_disabled
 from dovetail.disruption.methods.split import choose_split
 from dovetail.disruption.policy import read_policy
@@ -54,30 +59,63 @@ def settle_disruption(
     inputs: DisruptionInput, most: int = MOST, step: Callable[[str], None] = lambda text: None
 ) -> SettledCluster:
     """The cluster when disruption has nothing left to do; a plan that breaks a rule ends it early."""
-    done: list[Command] = []
-    while (command := _find_command(inputs)) is not None:
-        if len(done) == most or not _is_accepted(inputs, command):
-            return SettledCluster(inputs, tuple(done), more=True)
-        inputs = _complete_command(inputs, command, len(done))
-        done.append(command)
-        step(f"{len(done)} commands so far")
-    return SettledCluster(inputs, tuple(done))
+    run = _SettlingRun(inputs, most, step)
+    while run.do_round():
+        pass
+    return SettledCluster(run.inputs, tuple(run.done), run.stopped)
 
 
-def _find_command(inputs: DisruptionInput) -> Command | None:
-    """What the loop's next turn would start first, for money."""
-    many = any(read_policy(pool).many for pool in inputs.pools.values())
-    methods: tuple[Callable[[DisruptionInput], DisruptionChoice], ...] = (
-        choose_empty_nodes,
-        choose_multi_node,
-        choose_single_node,
-        *((choose_split,) if many else ()),
-    )
-    for ask in methods:
-        found = ask(inputs).commands
-        if found:
-            return found[0]
-    return None
+class _SettlingRun:
+    """Commands done one after the other, in rounds: all of one method before any of the next.
+
+    The loop begins with the first method after every command; to begin there after a whole sweep of single
+    nodes finds the same nodes, and looks at each once and not once for every command.
+    """
+
+    def __init__(self, inputs: DisruptionInput, most: int, step: Callable[[str], None]) -> None:
+        self.inputs = inputs
+        self.done: list[Command] = []
+        self.stopped = False
+        self._most = most
+        self._step = step
+
+    def do_round(self) -> bool:
+        """Whether a round of all methods did something, and another one may."""
+        before = len(self.done)
+        for choose in (choose_empty_nodes, choose_multi_node):
+            while self._do_first(choose(self.inputs).commands):
+                pass
+        self._sweep_single_nodes()
+        if len(self.done) == before and any(read_policy(pool).many for pool in self.inputs.pools.values()):
+            self._do_first(choose_split(self.inputs).commands)
+        return not self.stopped and len(self.done) > before
+
+    def _sweep_single_nodes(self) -> None:
+        for key in list_single_node_queue(self.inputs):
+            if self.stopped:
+                return
+            inputs = self.inputs
+            state = next((s for s in inputs.snapshot.nodes if views.read_provider_id(s) == key), None)
+            found = None if state is None else evaluate_node(inputs, state, DisruptionClass.GRACEFUL)
+            if isinstance(found, Candidate) and _has_room(inputs, found):
+                command, _ = judge_single_node(inputs, found)
+                self._do_first([command] if command is not None else [])
+
+    def _do_first(self, commands: Sequence[Command]) -> bool:
+        """Whether there was a command, and it is done."""
+        if not commands or self.stopped:
+            return False
+        if len(self.done) == self._most or not _is_accepted(self.inputs, commands[0]):
+            self.stopped = True
+            return False
+        self.inputs = _complete_command(self.inputs, commands[0], len(self.done))
+        self.done.append(commands[0])
+        self._step(f"{len(self.done)} commands so far")
+        return True
+
+
+def _has_room(inputs: DisruptionInput, candidate: Candidate) -> bool:
+    return compute_allowances(inputs, SINGLE.reason).count_left(candidate.pool.name) > 0
 
 
 def _is_accepted(inputs: DisruptionInput, command: Command) -> bool:

@@ -292,7 +292,8 @@ def apply_plan(snapshot: Snapshot, plan: Plan) -> Snapshot:
     placed |= {pod for node in plan.new_nodes for pod in node.pods}
     pools = {pool.name: pool for pool in snapshot.pools}
     stay = (
-        replace(state, pods=state.pods + joined.get(state_node.read_name(state), ()))
+        # A node that nothing joins stays the very same: what is known of it goes by that.
+        replace(state, pods=state.pods + more) if (more := joined.get(state_node.read_name(state))) else state
         for state in snapshot.nodes
         if not state_node.is_deleting(state)
     )

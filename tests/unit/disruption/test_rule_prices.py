@@ -15,9 +15,10 @@ from dovetail.api.meta import LabelSelector
 from dovetail.api.nodepool import Budget, NodePool
 from dovetail.api.pod import Pod
 from dovetail.disruption import held_price, priced_cluster, settling, shape_price
-from dovetail.disruption.choose import DisruptionChoice
+from dovetail.disruption.candidates import Candidate
+from dovetail.disruption.command import Command
 from dovetail.disruption.inputs import DisruptionInput
-from dovetail.disruption.methods.consolidation import choose_single_node
+from dovetail.disruption.methods.consolidation import judge_single_node
 from dovetail.disruption.priced_cluster import sum_bill
 from dovetail.disruption.pricing_rules import (
     PricedCluster,
@@ -581,18 +582,16 @@ def test_a_command_that_verification_refuses_is_not_done(monkeypatch: pytest.Mon
     found = held_by_pdb()
     (rule,) = find_rules(list_rules(found.situation), ["pdb/default/pdb"])
     assert price_rule(found, rule)[0].costs_now == pytest.approx(7.0)
-    choose = choose_single_node
+    judge = judge_single_node
 
-    def choose_wrongly(inputs: DisruptionInput) -> DisruptionChoice:
-        """What it chooses, with the pods on a node that is full."""
-        choice = choose(inputs)
-        choice.commands = [
-            swap(each, plan=replace(each.plan, new_nodes=(), existing={"full": ("default/w",)}))
-            for each in choice.commands
-            if each.plan is not None
-        ]
-        return choice
+    def judge_wrongly(inputs: DisruptionInput, candidate: Candidate) -> tuple[Command | None, str]:
+        """The command, with the pods on a node that is full."""
+        command, why = judge(inputs, candidate)
+        if command is None or command.plan is None:
+            return command, why
+        full = replace(command.plan, new_nodes=(), existing={"full": ("default/w",)})
+        return swap(command, plan=full), why
 
-    monkeypatch.setattr(settling, "choose_single_node", choose_wrongly)
+    monkeypatch.setattr(settling, "judge_single_node", judge_wrongly)
     made = price_rule(held_by_pdb(), rule)[0]
     assert (made.costs_now, made.nodes) == (0.0, {})
