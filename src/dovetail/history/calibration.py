@@ -16,7 +16,7 @@ __all__ = ["Calibration", "Certainty", "calibrate", "compute_certainty"]
 
 # A day of which less was paid than this share of the mean day says nothing about days.
 LEAST_OF_A_DAY = 0.1
-# With this margin 98 of 99 trials against clusters that were really run the other way were as sure as was
+# With this margin 99 of 100 trials against clusters that were really run the other way were as sure as was
 # said. That the model agrees with one recording does not make it surer.
 LEAST_ERROR = 0.015
 # A model that was never held against anything may be off by all there is.
