@@ -294,3 +294,11 @@ def test_showing_commitments_disrupts_byte_for_byte_as_without_them(seed: int) -
         (each.name, each.reasons) for each in both[1].blocked_nodes
     ]
     assert labels.ON_DEMAND == "on-demand"
+
+
+def test_what_is_being_removed_uses_no_commitment_any_more() -> None:
+    """The plan pays for one: the node that is on its way out leaves it to the other."""
+    nodes = [state("a", of=LARGE, marked=True), state("b", of=LARGE)]
+    choice = choose_empty_nodes(inputs(nodes, told_full(plan_of(hourly="0.07"), True)))
+    assert choice.commands == []
+    assert BlockedReason.COMMITTED in {each.blocked_reason for each in choice.blocked if each.name == "b"}
