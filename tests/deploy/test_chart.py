@@ -25,6 +25,7 @@ SPECIAL = {
     "RECORDING": "file:/somewhere",
     "DISRUPTION_RATE": "10/1h",
     "NODE_EXTRA_HOURLY": "0.01/node",
+    "RULE_PRICES": "@weekly",
     "SCHEDULER_CONFIG": "{}",
     "ZONAL_SHIFT_ENDPOINT_URL": "https://example.test",
     "ZONAL_SHIFT_TOPIC_ARN": "arn:aws:sns:us-west-2:111122223333:shifts",
