@@ -70,7 +70,7 @@ _KEPT: Final = frozenset(
 _BLANK: Final = frozenset(("message", "why", "error", "digest"))
 # Mappings whose keys are names.
 _NAMED: Final = frozenset(
-    ("closed_zones", "places", "unschedulable", "deferred", "ignored", "disrupted_pods", "classes")
+    ("closed_zones", "places", "unschedulable", "deferred", "ignored", "disrupted_pods", "classes", "rates")
 )
 _LITERAL: Final = re.compile(r"(\"[^\"]*\"|'[^']*')")
 
