@@ -235,6 +235,7 @@ def test_every_part_of_a_snapshot_is_in_a_recording() -> None:
     known = {
         *("pools", "catalogs", "nodes", "pods", "moving", "virtual", "daemons", "namespaces", "storage"),
         *("budgets", "services", "workloads", "devices", "options", "set_aside"),
+        *("commitments", "open_commitments"),
     }
     assert set(type(seen.snapshot).__struct_fields__) == known
     assert replace(seen) == seen
