@@ -204,7 +204,7 @@ async def decide_everywhere(cluster: SpendCluster) -> dict[str, frozenset[str]]:
     assert shown is not None
     return {
         "controller": frozenset(plan.deferred),
-        "status of the limit": frozenset(guard.held_pods["development"]),
+        "status of the limit": frozenset((guard.held_pods or {})["development"]),
         "dovetail spend": frozenset(line.held),
         "dashboard": frozenset(row["pod"] for row in build_document(shown)["held"]),
         "explain": frozenset(pod for pod, told in picture.sentences.items() if "a spend limit" in told),

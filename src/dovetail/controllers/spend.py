@@ -175,7 +175,9 @@ class SpendLimitController:
     async def _settle_limit(
         self, limit: SpendLimit, cap: SpendCap, used: PoolSpend, tally: MonthTally | None
     ) -> None:
-        now, held = self._clock.now(), len(self._guard.held_pods.get(cap.limit, ()))
+        now, known = self._clock.now(), self._guard.held_pods
+        # Who begins to lead knows of nobody before the first plan: what was said last stands until then.
+        held = limit.status.held_pods if known is None else len(known.get(cap.limit, ()))
         status = SpendLimitStatus(
             observed_generation=limit.metadata.generation,
             hourly=HourlySpend(
@@ -224,7 +226,7 @@ class SpendLimitController:
         snapshot = context.capture.take_snapshot(
             self._guard.list_offers(), context.options(self._clock.now()), ()
         )
-        held = frozenset(self._guard.held_pods.get(cap.limit, ()))
+        held = frozenset((self._guard.held_pods or {}).get(cap.limit, ()))
         return await context.compute(compute_spend_floor, snapshot, cap, held)
 
     def _tell_changes(self, limit: SpendLimit, cap: SpendCap, after: SpendLimit) -> None:

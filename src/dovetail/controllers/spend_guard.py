@@ -44,8 +44,8 @@ class SpendGuard:
         self._options = SchedulingOptions()
         self._underway: dict[int, PricedNode] = {}
         self._cache = DecisionCache()
-        # By SpendLimit, the pods that the last plan holds because of it.
-        self.held_pods: Mapping[str, Sequence[str]] = {}
+        # By SpendLimit, the pods that the last plan holds because of it; None until there was one.
+        self.held_pods: Mapping[str, Sequence[str]] | None = None
 
     def list_caps(self) -> tuple[SpendCap, ...]:
         """What every SpendLimit of the cluster allows now."""
