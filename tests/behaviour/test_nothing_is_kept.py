@@ -12,6 +12,7 @@ from typing import Any
 from dovetail.api import crds, labels
 from dovetail.api.pod_codec import Texts
 from dovetail.app.controller import Dovetail
+from dovetail.disruption.situation import _PartDigests
 from dovetail.history.ring import HistoryRing
 from dovetail.runtime.events import EventRecorder
 from dovetail.runtime.queue import WorkQueue
@@ -25,8 +26,8 @@ from support.https_apiserver import DEFINITIONS, node_pool
 
 # Where looking ends: the server, code, and what is bounded by itself. Texts are kept once (100,000), events
 # for a while (4,096); a queue keeps the key of what is due, such as a claim that would have expired. History
-# is there to remember what is gone: 50,000 records of one day at most.
-BOUNDED = (EventRecorder, HistoryRing, WorkQueue, Texts)
+# is there to remember what is gone: 50,000 records of one day at most; its digests are of the last snapshot.
+BOUNDED = (EventRecorder, HistoryRing, WorkQueue, Texts, _PartDigests)
 CODE = (types.ModuleType, type, types.FunctionType, types.CoroutineType, asyncio.Future)
 ELSEWHERE = (*BOUNDED, *CODE, LocalTransport, VirtualClock, ApiServer, asyncio.AbstractEventLoop)
 STAYING, MOVING, ROUNDS = 24, 2, 4

@@ -61,8 +61,8 @@ def test_every_kind_of_difference_has_a_name() -> None:
     ]
     allowed = dict.fromkeys((f"{prefix}x" for prefix in SAME.MAY_BE_NEW), "g")
     assert differences(metrics={**before["metrics"], **allowed}) == []  # type: ignore[dict-item]
-    assert differences(metrics={"workqueue_depth": "x", "dovetail_bill_dollars": "h"}) == [
-        "metric dovetail_bill_dollars is new",
+    assert differences(metrics={"workqueue_depth": "x", "dovetail_frozen": "h"}) == [
+        "metric dovetail_frozen is new",
         "metric karpenter_pods_state is gone",
         "metric workqueue_depth differs",
     ]

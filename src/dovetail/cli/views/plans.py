@@ -224,9 +224,10 @@ def _describe_plan(solved: SolvedPlan) -> str:
     if used:
         lines.append("utilisation: " + ", ".join(f"{name} {share:.0%}" for name, share in used.items()))
     if plan.bound > 0:
+        paid = solved.cover is not None and solved.cover.total < solved.price
         lines.append(
-            f"proven for {format_count(plan.proven_pods, 'pod')}: no plan costs less than ${plan.bound:,.2f} "
-            f"an hour, so at most {solved.gap:.1%} could be saved"
+            f"proven for {format_count(plan.proven_pods, 'pod')}: no plan costs less than ${plan.bound:,.2f} an hour"
+            + (" by list prices" if paid else f", so at most {solved.gap:.1%} could be saved")
         )
     return "\n".join(lines) + "\n"
 

@@ -56,6 +56,13 @@ class ResidentIndex:
             self._add_pods(state, facts.find_facts(state))
         self._states = states
 
+    def follow(
+        self, states: tuple[StateNode, ...], batch: AbstractSet[str], facts: TopologyFactsCache
+    ) -> None:
+        """The same if it is about any nodes: those that are gone are not held until somebody asks."""
+        if self._states:
+            self.move_to(states, batch, facts)
+
     def _add_pods(self, state: StateNode, facts: TopologyFacts) -> None:
         node = facts.node
         if node is None:

@@ -142,6 +142,7 @@ class BaseTopology:
         self.facts = cache.get_part(TopologyFactsCache)
         self.universe = universe
         self.batch = batch
+        cache.get_part(ResidentIndex).follow(snapshot.nodes, batch, self.facts)
         self._labels = Numbering()
         self._counts: dict[Identity, TopologyCounts] = {}
         self._by_nodes: dict[tuple[str, object], Counter[str]] = {}
