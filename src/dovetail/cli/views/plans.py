@@ -225,8 +225,9 @@ def _describe_plan(solved: SolvedPlan) -> str:
         lines.append("utilisation: " + ", ".join(f"{name} {share:.0%}" for name, share in used.items()))
     if plan.bound > 0:
         paid = solved.cover is not None and solved.cover.total < solved.price
+        proven = format_count(plan.proven_pods, "pod")
         lines.append(
-            f"proven for {format_count(plan.proven_pods, 'pod')}: no plan costs less than ${plan.bound:,.2f} an hour"
+            f"proven for {proven}: no plan costs less than ${plan.bound:,.2f} an hour"
             + (" by list prices" if paid else f", so at most {solved.gap:.1%} could be saved")
         )
     return "\n".join(lines) + "\n"
