@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from random import Random
@@ -26,6 +26,7 @@ from dovetail.api import codec, crds
 from dovetail.api.commitment import Commitment
 from dovetail.api.core import PodDisruptionBudget
 from dovetail.api.crds import find_provider_api
+from dovetail.api.meta import Object
 from dovetail.app.controller import Dovetail
 from dovetail.controllers.disruption import DisruptionController
 from dovetail.controllers.provider_port import ProviderContext
@@ -46,7 +47,7 @@ from dovetail.play.replay_settings import FOLLOWED_BY, build_environment
 from dovetail.play.replayed_spot import SpotReclaims
 from dovetail.play.started_world import ReplacedObjects, StartedWorld
 from dovetail.scheduling.model.snapshot import Snapshot
-from dovetail.settings import read_settings
+from dovetail.settings import Settings, read_settings
 from dovetail.sim.clock import VirtualClock, VirtualLoop
 from dovetail.sim.cluster.controllers import SimClusterOptions
 from dovetail.sim.cluster.kubelet import KubeletOptions
@@ -202,17 +203,10 @@ class ReplayRun:
         world.server.bookmark_every = BOOKMARKS
         self.world = world
         self.spot = SpotReclaims(world, Random(f"{self._seed} of a replay"))
-        kinds = {each.get("kind") for each in variation.manifests}
-        own = [kind for kind in FOLLOWED_BY if kind.KIND.kind in kinds]
+        own = _list_own_kinds(variation)
         for definition in (*crds.build_manifests(variation.provider), *map(crds.build_own_manifest, own)):
             world.api.create(DEFINITIONS, definition)
-        # What is tried is to be followed, unless the variation says otherwise.
-        followed = dict(FOLLOWED_BY[kind] for kind in own)
-        settings = read_settings(
-            (),
-            build_environment({**followed, **variation.settings}, variation.choices == "karpenter"),
-            provider=variation.provider,
-        )
+        settings = _read_varied_settings(variation, own)
         recorded = read_settings(
             (), build_environment(variation.recorded_settings), provider=variation.provider
         )
@@ -231,11 +225,7 @@ class ReplayRun:
         self._pods = KeptPods(world.manager)
         world.manager.add(self._pods)
         self._api = InternalApi(world.server, "replay", world.manager.templates)
-        committed = [
-            codec.convert(Commitment, each)
-            for each in variation.manifests
-            if each.get("kind") == Commitment.KIND.kind and settings.commitments != "Off"
-        ]
+        committed = _list_commitments(variation) if settings.commitments != "Off" else []
         self._meter = ReplayMeter(world.server.store, clock, committed)
         self._started = StartedWorld(
             world,
@@ -353,3 +343,21 @@ def _drift_one_by_one(dovetail: Dovetail) -> None:
     for controller in dovetail.controllers:
         if isinstance(controller, DisruptionController):
             controller.drift_at_once = 1
+
+
+def _list_own_kinds(variation: Variation) -> list[type[Object]]:
+    """The kinds of our own among what is tried."""
+    kinds = {each.get("kind") for each in variation.manifests}
+    return [kind for kind in FOLLOWED_BY if kind.KIND.kind in kinds]
+
+
+def _read_varied_settings(variation: Variation, own: Sequence[type[Object]]) -> Settings:
+    """What is tried is to be followed, unless the variation says otherwise."""
+    followed = dict(FOLLOWED_BY[kind] for kind in own)
+    environment = build_environment({**followed, **variation.settings}, variation.choices == "karpenter")
+    return read_settings((), environment, provider=variation.provider)
+
+
+def _list_commitments(variation: Variation) -> list[Commitment]:
+    kind = Commitment.KIND.kind
+    return [codec.convert(Commitment, each) for each in variation.manifests if each.get("kind") == kind]
